@@ -1,0 +1,109 @@
+# Needs python3 (3.11 or newer, with venv), gcc or clang, and make. CMake, Ninja and the rest come through pip into .venv.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BUILD ?= build
+VENV ?= .venv
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+PYTEST_ARGS ?=
+
+BIN := $(abspath $(VENV))/bin
+PY := $(BIN)/python
+PIP := $(PY) -m pip --disable-pip-version-check -qq
+# The virtual environment's cmake and ninja come first.
+export PATH := $(BIN):$(PATH)
+CONFIGURE := -DPython_EXECUTABLE=$(PY)
+DEPS := $(VENV)/.deps
+INSTALLED := $(VENV)/.installed
+PLUGINS := TT_TEST_FAKE_PLUGIN=$(abspath $(BUILD))/release/lib/fake_pjrt.so \
+           TT_TEST_COUNT_PLUGIN=$(abspath $(BUILD))/release/lib/count_pjrt.so
+
+.PHONY: all setup setup-hf setup-tpu setup-jax build test test-c test-asan test-tsan test-py test-wheel demo bench \
+        wheel lint format clean distclean help
+
+all: build
+
+help:
+	@echo "make demo      train a small GPT on device \"tpu\""
+	@echo "make test      everything: C tests under the sanitizers, then the Python tests"
+	@echo "make build     the library, the shim, and an editable install in $(VENV)"
+	@echo "make test-c | test-py | test-wheel | bench | wheel | lint | format | clean | distclean"
+	@echo "make setup-hf | setup-tpu | setup-jax    optional packages"
+
+# --- Environment ----------------------------------------------------------------------------------------------------
+setup: $(DEPS)
+
+$(DEPS): requirements/torch.txt requirements/plugins.txt requirements/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, PYTHON=... chooses it")'
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -r requirements/torch.txt
+	$(PIP) install --no-deps --require-hashes -r requirements/plugins.txt
+	$(PIP) install -r requirements/torch.txt -r requirements/dev.txt
+	touch $@
+
+setup-hf setup-tpu setup-jax: setup-%: $(DEPS)
+	$(PIP) install -r requirements/torch.txt -r requirements/$*.txt
+
+# --- Build -----------------------------------------------------------------------------------------------------------
+$(BUILD)/%/build.ninja: CMakePresets.json $(DEPS)
+	cmake --preset $* -B $(BUILD)/$* $(CONFIGURE)
+	touch $@
+
+# The libraries go into torch_tpu/lib, where the editable install finds them.
+build: $(BUILD)/release/build.ninja $(INSTALLED)
+	cmake --build $(BUILD)/release --parallel $(JOBS)
+	@cmake --install $(BUILD)/release --component torch_tpu --prefix . >/dev/null
+
+# Only the metadata and a path: CMake is run by `build`.
+$(INSTALLED): pyproject.toml $(DEPS)
+	$(PIP) install --no-build-isolation --no-deps -C wheel.cmake=false -C editable.mode=inplace -e .
+	touch $@
+
+wheel: $(DEPS)
+	rm -rf dist
+	$(PIP) wheel --no-build-isolation --no-deps -C cmake.define.TORCHTPU_SHIM=ON -w dist .
+
+# --- Tests -----------------------------------------------------------------------------------------------------------
+# Pytest comes last: its summary closes the output.
+test: test-c
+	@$(MAKE) --no-print-directory test-py
+
+test-c: test-asan test-tsan
+
+test-asan test-tsan: test-%: $(BUILD)/%/build.ninja
+	cmake --build $(BUILD)/$* --parallel $(JOBS)
+	ctest --test-dir $(BUILD)/$* --output-on-failure --parallel $(JOBS)
+
+test-py: build
+	@$(PLUGINS) $(PY) -m pytest $(PYTEST_ARGS)
+
+# --- The rest --------------------------------------------------------------------------------------------------------
+# The wheel by itself, first with its own shim, then with one that is built at import.
+test-wheel: wheel
+	rm -rf $(BUILD)/unpacked
+	$(PIP) install --no-deps --target $(BUILD)/unpacked dist/torchtpu-*.whl
+	$(PY) tools/check_wheel.py $(BUILD)/unpacked
+	$(PY) tools/check_wheel.py $(BUILD)/unpacked --build-shim
+
+demo: build
+	@$(PY) examples/train_gpt.py
+
+bench: build
+	@for program in $(BUILD)/release/bin/*_bench; do if test -x $$program; then echo "== $$program"; $$program; fi; done
+	@for script in bench/bench_*.py; do if test -f $$script; then echo "== $$script"; $(PY) $$script; fi; done
+
+C_FILES = $(shell find src include tests -name '*.[ch]' -o -name '*.cpp')
+
+lint: $(DEPS)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
+
+format: $(DEPS)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(C_FILES)
+
+clean:
+	rm -rf $(BUILD) dist torch_tpu/lib torch_tpu/share
+
+distclean: clean
+	rm -rf $(VENV)

@@ -1,0 +1,281 @@
+// Fills, ranges and index tables.
+#include <math.h>
+#include <stdlib.h>
+
+#include "aten/pointwise.h"
+
+// ---- fills ----
+
+static void build_fill(tt_rule *r) {
+  const tt_operand *self = tt_operand_of(r, "self");
+  bool by_tensor = tt_scalar_type(r, "value") == TT_DTYPE_INVALID;
+  const tt_operand *value = by_tensor ? tt_operand_of(r, "value") : NULL;
+  if (!self || (by_tensor && !value)) {
+    return;
+  }
+  if (value && value->ndim != 0) {
+    tt_fail(r, TT_ERR_RUNTIME, "fill_ only supports 0-dimension value tensor but got tensor with %d dimensions.",
+            value->ndim);
+    return;
+  }
+  tt_dtype from = value ? value->dtype : tt_scalar_type(r, "value");
+  if (!value && tt_dtype_is_complex(from) && !tt_dtype_is_complex(self->dtype)) {
+    tt_fail(r, TT_ERR_RUNTIME, "value cannot be converted to type %s without overflow",
+            tt_type_meta_name(self->dtype));
+    return;
+  }
+  tt_ret(r, 0, tt_hlo_broadcast_to(tt_in_number(r, "value", self->dtype), self->sizes, self->ndim));
+}
+
+static void build_zero(tt_rule *r) {
+  const tt_operand *self = tt_operand_of(r, "self");
+  if (self) {
+    tt_ret(r, 0, tt_hlo_const(tt_b(r), self->dtype, 0, self->sizes, self->ndim));
+  }
+}
+
+// ---- ranges: they write `out` ----
+
+// The result in out's shape if that holds as many elements.
+static void ret_out(tt_rule *r, tt_hlo value) {
+  const tt_operand *out = tt_operand_of(r, "out");
+  int64_t numel = 1;
+  for (int32_t i = 0; out && i < out->ndim; i++) {
+    numel *= out->sizes[i];
+  }
+  if (out && value && numel == value->dims[0]) {
+    value = tt_hlo_reshape(value, out->sizes, out->ndim);
+  }
+  tt_ret(r, 0, value);
+}
+
+static int64_t static_int(tt_rule *r, const char *name, int64_t if_none) {
+  return tt_scalar_type(r, name) == TT_F64 ? (int64_t)tt_static_double(r, name, (double)if_none)
+                                           : tt_int(r, name, if_none);
+}
+
+typedef struct {
+  double start, end, step;
+} range_call;
+
+static bool range_fits(tt_rule *r, const range_call *c, tt_dtype dtype, const char *kernel) {
+  if (dtype == TT_PRED || tt_dtype_is_complex(dtype)) {
+    tt_fail_dtype(r, kernel, dtype);
+  } else if (!(c->step > 0 || c->step < 0)) {
+    tt_fail(r, TT_ERR_RUNTIME, "step must be nonzero");
+  } else if (!isfinite(c->start) || !isfinite(c->end)) {
+    tt_fail(r, TT_ERR_RUNTIME, "unsupported range: %g -> %g", c->start, c->end);
+  } else if ((c->step > 0 && c->end < c->start) || (c->step < 0 && c->end > c->start)) {
+    tt_fail(r, TT_ERR_RUNTIME, "upper bound and lower bound inconsistent with step sign");
+  }
+  return !tt_failed(r);
+}
+
+static tt_hlo iota(tt_rule *r, tt_dtype dtype, int64_t size) { return tt_hlo_iota(tt_b(r), dtype, &size, 1, 0); }
+
+// start + step * i, in float64 unless float32 holds every value exactly.
+static tt_hlo float_range(tt_rule *r, const range_call *c, int64_t size, tt_dtype dtype) {
+  const double exact = 16777216;
+  bool whole = c->start == floor(c->start) && c->step == floor(c->step);
+  bool small = fabs(c->start) + fabs(c->step) * (double)size < exact;
+  tt_dtype compute = dtype == TT_F64 || !whole || !small ? TT_F64 : TT_F32;
+  return tt_cast(v_addc(v_mulc(iota(r, compute, size), c->step), c->start), dtype);
+}
+
+static tt_hlo int_range(tt_rule *r, int64_t start, int64_t step, int64_t size, tt_dtype dtype) {
+  tt_hlo i = iota(r, TT_S64, size);
+  tt_hlo first = tt_hlo_const_int(tt_b(r), TT_S64, start, &size, 1);
+  return tt_cast(v_add(v_mul(i, tt_hlo_const_int(tt_b(r), TT_S64, step, &size, 1)), first), dtype);
+}
+
+// arange (RangeFactories.cpp, arange_out) and range, which includes its end.
+enum { R_ARANGE, R_RANGE };
+
+static void build_range(tt_rule *r) {
+  bool inclusive = tt_rule_kind(r) == R_RANGE;
+  const tt_operand *out = tt_operand_of(r, "out");
+  if (!out) {
+    return;
+  }
+  range_call c = {tt_static_double(r, "start", 0), tt_static_double(r, "end", 0), tt_static_double(r, "step", 1)};
+  if (!range_fits(r, &c, out->dtype, inclusive ? "range_cpu" : "arange_cpu")) {
+    return;
+  }
+  double size = inclusive ? floor((c.end - c.start) / c.step) + 1 : ceil((c.end - c.start) / c.step);
+  int64_t start = static_int(r, "start", 0), end = static_int(r, "end", 0), step = static_int(r, "step", 1);
+  bool is_int = tt_dtype_is_int(out->dtype);
+  if (is_int && step == 0) {
+    tt_fail(r, TT_ERR_RUNTIME, "step must be nonzero");
+    return;
+  }
+  if (out->dtype == TT_S64 && !inclusive) {
+    size = (double)((end - start + step - (step > 0 ? 1 : -1)) / step);
+  }
+  if (!(size >= 0 && size < 9e18)) {
+    tt_fail(r, TT_ERR_RUNTIME, "invalid size, possible overflow?");
+    return;
+  }
+  int64_t n = (int64_t)size;
+  ret_out(r, is_int ? int_range(r, start, step, n, out->dtype) : float_range(r, &c, n, out->dtype));
+}
+
+// ---- linspace, logspace: from the nearer end, as the CPU kernels ----
+
+static tt_hlo linear(tt_rule *r, int64_t steps, tt_dtype dtype, tt_dtype compute) {
+  // Integer types round their ends first.
+  tt_hlo start = tt_cast(tt_scalar(r, "start", dtype), compute), end = tt_cast(tt_scalar(r, "end", dtype), compute);
+  if (steps == 1) {
+    return tt_hlo_broadcast_to(start, &steps, 1);
+  }
+  tt_hlo step = v_div(v_sub(end, start), v_const(start, (double)(steps - 1)));
+  tt_dtype real = tt_dtype_real(compute);
+  tt_hlo i = iota(r, real, steps);
+  tt_hlo from_start = tt_cast(i, compute), from_end = tt_cast(v_csub((double)(steps - 1), i), compute);
+  tt_hlo wide_step = v_like(step, from_start);
+  tt_hlo low = v_add(v_like(start, from_start), v_mul(wide_step, from_start));
+  tt_hlo high = v_sub(v_like(end, from_start), v_mul(wide_step, from_end));
+  return v_if(v_ltc(i, (double)(steps / 2)), low, high);
+}
+
+enum { S_LINEAR, S_LOG };
+
+static void build_space(tt_rule *r) {
+  const tt_operand *out = tt_operand_of(r, "out");
+  int64_t steps = tt_int(r, "steps", 0);
+  if (!out) {
+    return;
+  }
+  if (steps < 0) {
+    tt_fail(r, TT_ERR_RUNTIME, "number of steps must be non-negative");
+    return;
+  }
+  bool is_log = tt_rule_kind(r) == S_LOG;
+  if (out->dtype == TT_PRED) {
+    tt_fail_dtype(r, is_log ? "logspace_cpu" : "linspace_cpu", out->dtype);
+    return;
+  }
+  tt_dtype compute = tt_dtype_is_int(out->dtype) ? TT_F64 : tt_opmath(out->dtype);
+  tt_hlo value = linear(r, steps, out->dtype, compute);
+  if (is_log) {
+    value = tt_hlo_binary(TT_POWER, v_like(tt_scalar(r, "base", compute), value), value);
+  }
+  ret_out(r, tt_cast(value, out->dtype));
+}
+
+// ---- eye ----
+
+static void build_eye(tt_rule *r) {
+  const tt_operand *out = tt_operand_of(r, "out");
+  int64_t n = tt_int(r, "n", 0), m = tt_int(r, "m", n);
+  if (n < 0 || m < 0) {
+    tt_fail(r, TT_ERR_RUNTIME, "%s must be greater or equal to 0, got %lld", n < 0 ? "n" : "m",
+            (long long)(n < 0 ? n : m));
+    return;
+  }
+  if (out) {
+    const int64_t dims[] = {n, m};
+    tt_hlo diagonal = v_eq(tt_hlo_iota(tt_b(r), TT_S32, dims, 2, 0), tt_hlo_iota(tt_b(r), TT_S32, dims, 2, 1));
+    tt_ret(r, 0, tt_cast(diagonal, out->dtype));
+  }
+}
+
+// ---- tril_indices, triu_indices ----
+
+typedef struct {
+  int64_t rows, cols, offset, count;
+  bool upper;
+} triangle;
+
+static int64_t clamp_int(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+
+static int64_t first_col(const triangle *t, int64_t row) {
+  return t->upper ? clamp_int(row + t->offset, 0, t->cols) : 0;
+}
+static int64_t row_length(const triangle *t, int64_t row) {
+  return t->upper ? t->cols - first_col(t, row) : clamp_int(row + t->offset + 1, 0, t->cols);
+}
+
+// A table in the program for small ones.
+static tt_hlo triangle_table(tt_rule *r, const triangle *t) {
+  int64_t *table = malloc(sizeof *table * 2 * (size_t)(t->count + 1));
+  if (!table) {
+    return NULL;
+  }
+  int64_t at = 0;
+  for (int64_t row = 0; row < t->rows; row++) {
+    for (int64_t i = 0; i < row_length(t, row); i++, at++) {
+      table[at] = row;
+      table[t->count + at] = first_col(t, row) + i;
+    }
+  }
+  tt_hlo flat = tt_hlo_const_ints(tt_b(r), TT_S64, table, 2 * t->count);
+  free(table);
+  return tt_hlo_reshape(flat, (const int64_t[]){2, t->count}, 2);
+}
+
+// Row of element k: how many rows end at or before k; column: k less where that row begins. The rows' bounds are
+// piecewise quadratic, so they are summed from the rows' lengths rather than solved for.
+static tt_hlo triangle_search(tt_rule *r, const triangle *t) {
+  int64_t *ends = malloc(sizeof *ends * (size_t)(t->rows + 1));
+  int64_t *shifts = malloc(sizeof *shifts * (size_t)(t->rows + 1));
+  tt_hlo result = NULL;
+  if (ends && shifts) {
+    int64_t total = 0;
+    for (int64_t row = 0; row < t->rows; row++) {
+      int64_t shift = first_col(t, row) - total;
+      shifts[row] = row ? shift - (first_col(t, row - 1) - (total - row_length(t, row - 1))) : shift;
+      total += row_length(t, row);
+      ends[row] = total;
+    }
+    tt_hlo_builder *b = tt_b(r);
+    const int64_t dims[] = {t->count, t->rows};
+    tt_hlo k = tt_hlo_iota(b, TT_S64, dims, 2, 0);
+    tt_hlo bounds = tt_hlo_broadcast_in_dim(tt_hlo_const_ints(b, TT_S64, ends, t->rows), dims, 2, (int32_t[]){1});
+    const int32_t last = 1;
+    tt_hlo row = tt_hlo_reduce(TT_SUM, tt_cast(v_ge(k, bounds), TT_S64), &last, 1);
+    // Each row passed adds its step to the shift from k to the column.
+    tt_hlo steps = tt_hlo_broadcast_in_dim(tt_hlo_const_ints(b, TT_S64, shifts, t->rows), dims, 2, (int32_t[]){1});
+    tt_hlo reached = v_le(tt_hlo_iota(b, TT_S64, dims, 2, 1),
+                          tt_hlo_broadcast_in_dim(row, dims, 2, (int32_t[]){0}));
+    tt_hlo shift = tt_hlo_reduce(TT_SUM, v_if(reached, steps, v_const(steps, 0)), &last, 1);
+    tt_hlo col = v_add(iota(r, TT_S64, t->count), shift);
+    const int64_t one[] = {1, t->count};
+    result = tt_hlo_concatenate((const tt_hlo[]){tt_hlo_reshape(row, one, 2), tt_hlo_reshape(col, one, 2)}, 2, 0);
+  }
+  free(ends);
+  free(shifts);
+  return result;
+}
+
+static void build_triangle(tt_rule *r) {
+  enum { MAX_TABLE = 4096 };
+  triangle t = {tt_int(r, "row", 0), tt_int(r, "col", 0), tt_int(r, "offset", 0), 0, tt_rule_kind(r)};
+  if (t.rows < 0 || t.cols < 0) {
+    tt_fail(r, TT_ERR_RUNTIME, "%s must be non-negative, got%lld", t.rows < 0 ? "row" : "col",
+            (long long)(t.rows < 0 ? t.rows : t.cols));
+    return;
+  }
+  for (int64_t row = 0; row < t.rows; row++) {
+    t.count += row_length(&t, row);
+  }
+  tt_hlo value = t.count <= MAX_TABLE ? triangle_table(r, &t) : triangle_search(r, &t);
+  tt_ret(r, 0, tt_cast(value, tt_dtype_arg(r, "dtype", TT_S64)));
+}
+
+#define KIND(name, build, kind) {"aten::" name, build, kind, NULL, NULL, NULL}
+#define RANGE(name, kind) {"aten::" name, build_range, kind, "start,end,step", NULL, NULL}
+
+const tt_rule_entry tt_rules_creation[] = {
+    KIND("fill_.Scalar", build_fill, 0),
+    KIND("fill_.Tensor", build_fill, 0),
+    KIND("zero_", build_zero, 0),
+    RANGE("arange.start_out", R_ARANGE),
+    RANGE("range.out", R_RANGE),
+    KIND("linspace.out", build_space, S_LINEAR),
+    KIND("logspace.out", build_space, S_LOG),
+    KIND("eye.out", build_eye, 0),
+    KIND("eye.m_out", build_eye, 0),
+    KIND("tril_indices", build_triangle, 0),
+    KIND("triu_indices", build_triangle, 1),
+    {.name = NULL},
+};

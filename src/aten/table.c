@@ -1,0 +1,51 @@
+// Every family of rules.
+#include "aten/rule.h"
+
+extern const tt_rule_entry tt_rules_activation[];
+extern const tt_rule_entry tt_rules_adaptive[];
+extern const tt_rule_entry tt_rules_conv[];
+extern const tt_rule_entry tt_rules_creation[];
+extern const tt_rule_entry tt_rules_foreach[];
+extern const tt_rule_entry tt_rules_index[];
+extern const tt_rule_entry tt_rules_internal[];
+extern const tt_rule_entry tt_rules_loss[];
+extern const tt_rule_entry tt_rules_matmul[];
+extern const tt_rule_entry tt_rules_nonzero[];
+extern const tt_rule_entry tt_rules_norm[];
+extern const tt_rule_entry tt_rules_optim[];
+extern const tt_rule_entry tt_rules_pointwise_binary[];
+extern const tt_rule_entry tt_rules_pointwise_logic[];
+extern const tt_rule_entry tt_rules_pointwise_special[];
+extern const tt_rule_entry tt_rules_pointwise_unary[];
+extern const tt_rule_entry tt_rules_pool[];
+extern const tt_rule_entry tt_rules_random[];
+extern const tt_rule_entry tt_rules_reduce[];
+extern const tt_rule_entry tt_rules_scan[];
+extern const tt_rule_entry tt_rules_scatter[];
+extern const tt_rule_entry tt_rules_softmax[];
+
+const tt_rule_entry *const tt_rule_families[] = {
+    tt_rules_activation,
+    tt_rules_adaptive,
+    tt_rules_conv,
+    tt_rules_creation,
+    tt_rules_foreach,
+    tt_rules_index,
+    tt_rules_internal,
+    tt_rules_loss,
+    tt_rules_matmul,
+    tt_rules_nonzero,
+    tt_rules_norm,
+    tt_rules_optim,
+    tt_rules_pointwise_binary,
+    tt_rules_pointwise_logic,
+    tt_rules_pointwise_special,
+    tt_rules_pointwise_unary,
+    tt_rules_pool,
+    tt_rules_random,
+    tt_rules_reduce,
+    tt_rules_scan,
+    tt_rules_scatter,
+    tt_rules_softmax,
+    NULL,
+};

@@ -1,0 +1,422 @@
+// tt_call: find or build the record of a call, and launch it.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eager/key.h"
+
+// ---- building a record ----
+static tt_status *compile(tt_record *record, const tt_engine *engine) {
+  tt_runtime *rt = &tt_the_runtime;
+  tt_pjrt_compile_options options = {rt->option_names, rt->option_values, rt->option_count};
+  uint64_t begin = tt_time_ns();
+  tt_status *status = tt_pjrt_compile(rt->client, record->lowered.text, strlen(record->lowered.text), &options,
+                                      engine->device, &record->executable);
+  tt_count(&rt->counters.compiles, 1);
+  tt_count(&rt->counters.compile_ns, (int64_t)(tt_time_ns() - begin));
+  if (status) {
+    return tt_status_prefix(status, "compiling %s", record->op->name);
+  }
+  if (tt_pjrt_executable_result_count(record->executable) != record->lowered.output_count) {
+    return tt_error(TT_ERR_INTERNAL, "%s: the compiled program has %d results where %d were built", record->op->name,
+                    tt_pjrt_executable_result_count(record->executable), record->lowered.output_count);
+  }
+  record->temp_bytes = tt_pjrt_executable_temp_bytes(record->executable);
+  return NULL;
+}
+
+static tt_status *fill_record(tt_record *record, const tt_call_state *s) {
+  tt_call_info info = {.op = s->op,
+                       .args = s->args,
+                       .arg_count = s->arg_count,
+                       .first_tensor = s->first_tensor,
+                       .tensors = s->tensors,
+                       .tensor_count = s->tensor_count,
+                       .slots = s->slots,
+                       .slot_count = s->slot_count,
+                       .env = s->env};
+  TT_TRY(tt_rule_run(&info, &record->lowered));
+  for (int32_t i = 0; i < record->lowered.output_count; i++) {
+    record->new_bytes += record->lowered.outputs[i].nbytes;
+  }
+  if (record->lowered.text) {
+    TT_TRY(compile(record, s->engine));
+    free(record->lowered.text);
+    record->lowered.text = NULL;
+  }
+  return NULL;
+}
+
+static tt_status *build_record(const tt_call_state *s, tt_record **out_record) {
+  tt_record *record = calloc(1, sizeof *record);
+  size_t key_size = sizeof *record->key * (size_t)s->word_count;
+  *out_record = record;
+  if (record) {
+    record->key = malloc(key_size);
+  }
+  if (!record || !record->key) {
+    free(record);
+    return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
+  }
+  atomic_init(&record->refs, 1);
+  record->op = s->op;
+  record->hash = s->hash;
+  record->key_words = s->word_count;
+  memcpy(record->key, s->words, key_size);
+  tt_status *status = fill_record(record, s);
+  if (status) {
+    tt_record_unref(record);
+    *out_record = NULL;
+  }
+  return status;
+}
+
+// Builds without the lock: the slots' values are kept alive, so that their shapes stay readable. On success the cache
+// has a record for the key (ours or another thread's).
+static tt_status *build_missing(tt_call_state *s) {
+  tt_engine *engine = s->engine;
+  tt_value **held = malloc(sizeof *held * (size_t)(s->slot_count + 1));
+  if (!held) {
+    return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
+  }
+  for (int32_t i = 0; i < s->slot_count; i++) {
+    held[i] = s->storages[i]->value;
+    if (held[i]) {
+      tt_value_ref(held[i]);
+    }
+  }
+  pthread_mutex_unlock(&engine->lock);
+  tt_record *record = NULL;
+  tt_status *status = build_record(s, &record);
+  for (int32_t i = 0; i < s->slot_count; i++) {
+    tt_value_unref(held[i]);
+  }
+  free(held);
+  pthread_mutex_lock(&engine->lock);
+  if (status) {
+    return status;
+  }
+  if (tt_op_cache_find(&engine->cache, record->key, record->key_words, record->hash)) {
+    tt_record_unref(record);
+    return NULL;
+  }
+  return tt_op_cache_insert(&engine->cache, record);
+}
+
+// ---- launching ----
+tt_status *tt_memory_check(tt_engine *engine, size_t bytes, const char *what) {
+  for (int attempt = 0;; attempt++) {
+    int64_t reserved = atomic_load_explicit(&engine->reserved, memory_order_relaxed);
+    if (bytes <= (size_t)engine->limit && (int64_t)bytes <= engine->limit - reserved) {
+      return NULL;
+    }
+    if (attempt == 1) {
+      tt_count(&engine->oom_count, 1);
+      return tt_error(TT_ERR_OUT_OF_MEMORY,
+                      "tpu:%d out of memory: %s needs %.2f MiB for results and temporaries; the budget is %.2f MiB, of "
+                      "which %.2f MiB are in use. Free tensors, use a smaller batch, or raise TORCH_TPU_MEMORY_FRACTION",
+                      engine->device, what, (double)bytes / 1048576, (double)engine->limit / 1048576,
+                      (double)reserved / 1048576);
+    }
+    tt_queue_wait(engine, atomic_load(&engine->queue.pushed));  // what is queued may free some
+  }
+}
+
+static tt_status *param_value(const tt_call_state *s, const tt_record *record, const tt_param *param,
+                              tt_value **out_value) {
+  const tt_number *number;
+  switch ((tt_param_kind)param->kind) {
+    case TT_PARAM_SLOT:
+      *out_value = s->storages[param->index]->value;
+      tt_value_ref(*out_value);
+      return NULL;
+    case TT_PARAM_OFFSET: {
+      tt_number offset = {.type = TT_S64, .u.i = s->tensors[param->index].tensor->offset};
+      return tt_scalar_value(s->engine, &offset, (tt_dtype)param->dtype, false, out_value);
+    }
+    case TT_PARAM_HOST:
+      return tt_scalar_value(s->engine, &s->tensors[param->index].tensor->host, (tt_dtype)param->dtype, false, out_value);
+    case TT_PARAM_NUMBER: {
+      const tt_arg *arg = &s->args[param->arg];
+      number = arg->tag == TT_ARG_NUMBERS ? &arg->u.numbers[param->index] : &arg->u.number;
+      return tt_scalar_value(s->engine, number, (tt_dtype)param->dtype, true, out_value);
+    }
+    case TT_PARAM_RANDOM: {
+      int32_t arg = record->lowered.generator_arg;
+      tt_generator *generator = arg >= 0 && s->args[arg].tag == TT_ARG_GENERATOR && s->args[arg].u.generator
+                                    ? s->args[arg].u.generator
+                                    : tt_default_generator(s->engine->device);
+      uint64_t state[2];
+      tt_generator_take(generator, record->lowered.random_elements, state);
+      return tt_value_from_host(s->engine, state, TT_U64, (int64_t[]){2}, 1, out_value);
+    }
+  }
+  return tt_error(TT_ERR_INTERNAL, "unknown parameter kind %d", param->kind);
+}
+
+static void drop_task(tt_task *task) {
+  for (int32_t i = 0; i < task->input_count; i++) {
+    tt_value_unref(task->inputs[i]);
+  }
+  for (int32_t i = 0; i < task->output_count; i++) {
+    tt_value_unref(task->outputs[i]);
+  }
+  free(task->heap);
+  task->heap = NULL;
+}
+
+static tt_status *fill_inputs(const tt_call_state *s, const tt_record *record, tt_task *task) {
+  for (int32_t i = 0; i < record->lowered.param_count; i++) {
+    const tt_param *param = &record->lowered.params[i];
+    tt_status *status = param_value(s, record, param, &task->inputs[i]);
+    if (status) {
+      return tt_status_prefix(status, "%s()", s->op->short_name);
+    }
+    task->donate[i] = false;
+    task->input_count++;
+  }
+  return NULL;
+}
+
+static tt_status *fill_outputs(const tt_call_state *s, const tt_record *record, tt_task *task) {
+  for (int32_t i = 0; i < record->lowered.output_count; i++) {
+    const tt_output *output = &record->lowered.outputs[i];
+    task->outputs[i] = NULL;
+    if (output->kind != TT_OUTPUT_ASSERT) {
+      task->outputs[i] = tt_value_create(s->engine->device, (tt_dtype)output->dtype, output->dims, output->rank);
+      if (!task->outputs[i]) {
+        return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
+      }
+    }
+    task->output_count++;
+  }
+  return NULL;
+}
+
+// Parameters whose memory the program may take: nobody but their storage will read them after it.
+static void mark_donations(const tt_call_state *s, const tt_record *record, tt_task *task) {
+  for (int32_t i = 0; i < task->input_count; i++) {
+    tt_value *value = task->inputs[i];
+    if (record->lowered.params[i].aliased && atomic_load(&value->owners) == 1) {
+      task->donate[i] = true;
+      if (!atomic_exchange(&value->donated, true)) {
+        tt_memory_add(&s->engine->reserved, NULL, -(int64_t)value->nbytes);
+      }
+    }
+  }
+}
+
+static tt_status *make_storages(const tt_call_state *s, tt_results *out) {
+  for (int32_t i = 0; i < out->count; i++) {
+    if (out->results[i].kind == TT_RESULT_NEW) {
+      TT_TRY(tt_storage_create(s->engine->device, out->results[i].nbytes, &out->storages[i]));
+    }
+  }
+  return NULL;
+}
+
+static void free_storages(tt_results *out) {
+  for (int32_t i = 0; i < out->count; i++) {
+    tt_storage_free(out->storages[i]);
+    out->storages[i] = NULL;
+  }
+}
+
+// Gives the new values to the storages, which from here on are what later calls read.
+static void publish(const tt_call_state *s, const tt_record *record, tt_task *task, uint64_t sequence, tt_results *out) {
+  for (int32_t i = 0; i < task->output_count; i++) {
+    tt_value *value = task->outputs[i];
+    if (!value) {
+      continue;
+    }
+    const tt_output *output = &record->lowered.outputs[i];
+    value->sequence = sequence;
+    tt_value_ref(value);
+    tt_storage_set_value(output->kind == TT_OUTPUT_RESULT ? out->storages[output->index] : s->storages[output->index],
+                         value);
+  }
+}
+
+static tt_status *launch(const tt_call_state *s, tt_record *record, tt_results *out) {
+  tt_engine *engine = s->engine;
+  TT_TRY(tt_memory_check(engine, record->new_bytes + (size_t)record->temp_bytes, s->op->short_name));
+  tt_task *task = tt_queue_reserve(engine);
+  TT_TRY(tt_task_reserve_values(task, record->lowered.param_count, record->lowered.output_count));
+  tt_status *status = fill_inputs(s, record, task);
+  if (!status) {
+    status = fill_outputs(s, record, task);
+  }
+  if (status) {
+    drop_task(task);
+    return status;
+  }
+  mark_donations(s, record, task);
+  task->record = record;
+  atomic_fetch_add_explicit(&record->refs, 1, memory_order_relaxed);
+  publish(s, record, task, atomic_load(&engine->queue.pushed) + 1, out);
+  tt_queue_push(engine);
+  return NULL;
+}
+
+// ---- debug mode ----
+static bool has_nan(const unsigned char *bytes, tt_dtype dtype, int64_t numel) {
+  for (int64_t i = 0; i < numel; i++) {
+    uint16_t half;
+    float f;
+    double d;
+    switch (dtype) {
+      case TT_F32:
+        memcpy(&f, bytes + 4 * i, 4);
+        if (isnan(f)) {
+          return true;
+        }
+        break;
+      case TT_F64:
+        memcpy(&d, bytes + 8 * i, 8);
+        if (isnan(d)) {
+          return true;
+        }
+        break;
+      case TT_BF16:
+      case TT_F16:
+        memcpy(&half, bytes + 2 * i, 2);
+        if ((half & 0x7fff) > (dtype == TT_BF16 ? 0x7f80 : 0x7c00)) {
+          return true;
+        }
+        break;
+      default:
+        return false;
+    }
+  }
+  return false;
+}
+
+static tt_status *check_nan(const tt_call_state *s, const tt_results *out) {
+  for (int32_t i = 0; i < out->count; i++) {
+    tt_value *value = out->storages[i] ? out->storages[i]->value : NULL;
+    if (!value || !value->buffer || !tt_dtype_is_float(value->dtype)) {
+      continue;
+    }
+    unsigned char *bytes = malloc(value->nbytes ? value->nbytes : 1);
+    if (!bytes) {
+      return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
+    }
+    tt_status *status = tt_pjrt_buffer_to_host(tt_the_runtime.client, value->buffer, bytes, value->nbytes);
+    bool found = !status && has_nan(bytes, value->dtype, value->shape.numel);
+    free(bytes);
+    TT_TRY(status);
+    if (found) {
+      return tt_error(TT_ERR_RUNTIME, "%s(): result %d has a NaN", s->op->short_name, i);
+    }
+  }
+  return NULL;
+}
+
+static tt_status *wait_and_check(const tt_call_state *s, const tt_results *out) {
+  tt_queue_drain(s->engine);
+  TT_TRY(tt_queue_take_error(s->engine));
+  return atomic_load(&tt_the_runtime.check_nan) ? check_nan(s, out) : NULL;
+}
+
+// ---- the call ----
+static tt_status *prepare_results(tt_record *record, tt_results *out) {
+  const tt_lowered *lowered = &record->lowered;
+  out->count = lowered->result_count;
+  out->results = lowered->results;
+  out->resize_arg = lowered->resize_arg;
+  out->resize_ndim = lowered->resize_ndim;
+  out->resize_sizes = lowered->resize_sizes;
+  memset(out->inline_storages, 0, sizeof out->inline_storages);
+  if (out->count > TT_INLINE_RESULTS) {
+    out->storages = calloc((size_t)out->count, sizeof *out->storages);
+    if (!out->storages) {
+      out->count = 0;
+      return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
+    }
+  }
+  out->pin = record;
+  atomic_fetch_add_explicit(&record->refs, 1, memory_order_relaxed);
+  return NULL;
+}
+
+static tt_status *retype(tt_call_state *s) {
+  if (!s->retype_copy) {
+    return tt_storage_retype(s->retype, NULL);
+  }
+  if (s->copy_count == TT_MAX_COPIES) {
+    return tt_error(TT_ERR_RUNTIME, "%s(): too many operands share a storage with another dtype: clone them",
+                    s->op->short_name);
+  }
+  TT_TRY(tt_storage_retype(s->retype, &s->copies[s->copy_count]));
+  s->copied[s->copy_count++] = s->retype;
+  return NULL;
+}
+
+// Engine lock held; released and taken again while something is built.
+static tt_status *find_record(tt_call_state *s, tt_record **out_record) {
+  for (;;) {
+    TT_TRY(tt_call_state_key(s));
+    if (s->retype) {
+      pthread_mutex_unlock(&s->engine->lock);
+      tt_status *status = retype(s);
+      pthread_mutex_lock(&s->engine->lock);
+      TT_TRY(status);
+      continue;
+    }
+    *out_record = tt_op_cache_find(&s->engine->cache, s->words, s->word_count, s->hash);
+    if (*out_record) {
+      return NULL;
+    }
+    tt_count(&tt_the_runtime.counters.misses, 1);
+    TT_TRY(build_missing(s));
+  }
+}
+
+static tt_status *call_locked(tt_call_state *s, tt_results *out) {
+  tt_record *record;
+  TT_TRY(find_record(s, &record));
+  tt_count(&tt_the_runtime.counters.hits, 1);
+  TT_TRY(prepare_results(record, out));
+  if (out->resize_arg >= 0) {
+    return NULL;
+  }
+  TT_TRY(make_storages(s, out));
+  return record->executable ? launch(s, record, out) : NULL;
+}
+
+tt_status *tt_call(tt_op *op, const tt_arg *args, int32_t count, int32_t device, tt_results *out) {
+  out->count = 0;
+  out->pin = NULL;
+  out->results = NULL;
+  out->storages = out->inline_storages;
+  out->resize_arg = -1;
+  tt_engine *engine;
+  TT_TRY(tt_engine_of(device, &engine));
+  if (count > op->arg_count) {
+    return tt_error(TT_ERR_INTERNAL, "%s: %d arguments where %d are declared", op->name, count, op->arg_count);
+  }
+  tt_call_state state;
+  TT_TRY(tt_call_state_init(&state, op, args, count, engine));
+  pthread_mutex_lock(&engine->lock);
+  tt_status *status = call_locked(&state, out);
+  pthread_mutex_unlock(&engine->lock);
+  if (!status && tt_get_eager_mode() == TT_MODE_DEBUG && out->resize_arg < 0) {
+    status = wait_and_check(&state, out);
+  }
+  tt_call_state_free(&state);
+  if (status) {
+    free_storages(out);
+    tt_results_release(out);
+  }
+  return status;
+}
+
+void tt_results_release(tt_results *results) {
+  if (results->storages != results->inline_storages) {
+    free(results->storages);
+  }
+  results->storages = results->inline_storages;
+  results->count = 0;
+  tt_record_unref(results->pin);
+  results->pin = NULL;
+}

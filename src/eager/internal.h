@@ -1,0 +1,210 @@
+// The eager engine's parts. Owner of everything here is the one runtime object.
+//
+// Locks: `engine.lock` of a device guards its op cache, scalar cache, the values of its storages and the enqueueing
+// end of its queue, so that the order in which storages take new values is the order in which programs run. The
+// dispatch thread never takes it.
+#ifndef TORCHTPU_EAGER_INTERNAL_H
+#define TORCHTPU_EAGER_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "aten/internal.h"
+#include "pjrt/pjrt.h"
+#include "torchtpu/torchtpu.h"
+
+// ---- values ----
+// An immutable array on a device: a PJRT buffer, or the promise of one that a queued program will fill.
+typedef struct tt_value {
+  atomic_int refs;    // storages, queued programs, caches
+  atomic_int owners;  // storages and caches only: who may read it later than what is already queued
+  int32_t device;
+  tt_dtype dtype;
+  tt_shape shape;     // dims follow the struct
+  size_t nbytes;
+  uint64_t sequence;  // the program that fills it; 0: filled at birth
+  atomic_bool donated;
+  tt_pjrt_buffer *buffer;  // written by the dispatch thread before the sequence completes
+  tt_status *error;        // instead of a buffer
+  int64_t dims[];
+} tt_value;
+
+// A value with one reference and no owner. NULL when memory is gone.
+tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank);
+void tt_value_ref(tt_value *value);
+void tt_value_unref(tt_value *value);  // NULL is allowed
+
+// ---- storages ----
+struct tt_storage {
+  int32_t device;
+  size_t nbytes;
+  void *address;
+  tt_value *value;  // owned; NULL: undefined. Guarded by the engine lock.
+  uint64_t call;    // the last call that used it, and its slot there. Guarded by the engine lock.
+  int32_t slot;
+};
+// Replaces the value; takes ownership of one reference. Caller holds the engine lock.
+void tt_storage_set_value(tt_storage *storage, tt_value *value);
+
+// Address ranges: unique among the living, never readable.
+void *tt_vspace_alloc(size_t nbytes);
+void tt_vspace_free(void *address, size_t nbytes);
+
+// ---- records: compiled operators ----
+typedef struct tt_record {
+  atomic_int refs;
+  uint64_t hash;
+  uint64_t *key;
+  int32_t key_words;
+  struct tt_record *next;  // in the cache's bucket
+  tt_pjrt_executable *executable;  // NULL: nothing to run
+  tt_lowered lowered;
+  const tt_op *op;
+  size_t new_bytes;   // of the results
+  int64_t temp_bytes;
+} tt_record;
+void tt_record_unref(tt_record *record);
+
+typedef struct tt_op_cache {
+  tt_record **buckets;
+  size_t bucket_count, count;
+} tt_op_cache;
+tt_record *tt_op_cache_find(const tt_op_cache *cache, const uint64_t *key, int32_t words, uint64_t hash);
+// Takes ownership of the record.
+TT_MUST_USE tt_status *tt_op_cache_insert(tt_op_cache *cache, tt_record *record);
+void tt_op_cache_clear(tt_op_cache *cache);
+
+// ---- interned scalars ----
+enum { TT_SCALAR_BUCKETS = 1024, TT_SCALAR_LIMIT = 4096 };
+typedef struct tt_scalar_cache {
+  struct tt_scalar_entry *buckets[TT_SCALAR_BUCKETS];
+  int32_t count;
+} tt_scalar_cache;
+
+// ---- the queue ----
+enum { TT_QUEUE_LENGTH = 256, TT_INLINE_VALUES = 12, TT_INFLIGHT = 32, TT_MAX_PENDING_ASSERTS = 64 };
+
+typedef enum tt_task_kind { TT_TASK_RUN, TT_TASK_EVENT, TT_TASK_FENCE, TT_TASK_STOP } tt_task_kind;
+typedef struct tt_task {
+  tt_task_kind kind;
+  tt_record *record;  // owned reference
+  tt_event *event;    // owned reference
+  int32_t input_count, output_count;
+  tt_value **inputs, **outputs;  // owned references; outputs[i] is NULL for asserts
+  bool *donate;
+  tt_value *inline_inputs[TT_INLINE_VALUES], *inline_outputs[TT_INLINE_VALUES];
+  bool inline_donate[TT_INLINE_VALUES];
+  void *heap;         // owned; holds the arrays when they don't fit
+} tt_task;
+
+typedef struct tt_pending_assert {
+  tt_pjrt_buffer *flag;
+  tt_record *record;  // owned reference
+  int32_t index;
+} tt_pending_assert;
+
+typedef struct tt_queue {
+  tt_task tasks[TT_QUEUE_LENGTH];
+  _Alignas(64) atomic_uint_fast64_t pushed;   // tasks enqueued; the next task's sequence is pushed + 1
+  _Alignas(64) atomic_uint_fast64_t launched; // tasks that the dispatch thread is done with
+  atomic_int sleeping, waiters;
+  pthread_mutex_t mutex;
+  pthread_cond_t wake, progress;
+  pthread_t thread;
+  bool running;
+  // the dispatch thread's own:
+  tt_pjrt_event *inflight[TT_INFLIGHT];
+  tt_record *inflight_records[TT_INFLIGHT];
+  uint32_t inflight_head, inflight_count;
+  atomic_bool busy;  // something may still run on the device
+  // errors, guarded by mutex:
+  tt_pending_assert asserts[TT_MAX_PENDING_ASSERTS];
+  int32_t assert_count;
+  tt_status *error;  // the first that no synchronisation has raised yet
+} tt_queue;
+
+// ---- engine: one a device ----
+typedef struct tt_engine {
+  int32_t device;
+  pthread_mutex_t lock;
+  uint64_t calls;
+  tt_op_cache cache;
+  tt_scalar_cache scalars;
+  tt_queue queue;
+  tt_generator *generator;
+  // memory, bytes
+  atomic_int_fast64_t allocated, allocated_peak, allocated_total, reserved, reserved_peak;
+  atomic_int_fast64_t allocation_count, free_count, oom_count;
+  int64_t limit;
+} tt_engine;
+
+// ---- runtime ----
+typedef struct tt_runtime {
+  pthread_mutex_t lock;
+  atomic_bool initialized, forked, stopped;
+  char *tpu_plugin, *cpu_plugin;
+  tt_pjrt_plugin *plugin;
+  tt_pjrt_client *client;
+  bool is_cpu;
+  int32_t device_count;
+  tt_engine *engines;  // [device_count]
+  atomic_int mode, precision, default_dtype;
+  atomic_bool check_nan;
+  const char **option_names, **option_values;
+  int32_t option_count;
+  tt_generator **early_generators;  // default generators, made before there is a client
+  struct {
+    atomic_int_fast64_t compiles, compile_ns, executions, hits, misses, h2d, d2h, h2d_bytes, d2h_bytes, syncs, fallbacks;
+  } counters;
+} tt_runtime;
+extern tt_runtime tt_the_runtime;
+
+static inline bool tt_runtime_ready(void) {
+  return atomic_load_explicit(&tt_the_runtime.initialized, memory_order_acquire) &&
+         !atomic_load_explicit(&tt_the_runtime.forked, memory_order_relaxed);
+}
+// The engine of a device; initialises.
+TT_MUST_USE tt_status *tt_engine_of(int32_t device, tt_engine **out_engine);
+static inline void tt_count(atomic_int_fast64_t *counter, int64_t by) {
+  atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
+}
+void tt_memory_add(atomic_int_fast64_t *now, atomic_int_fast64_t *peak, int64_t bytes);
+
+TT_MUST_USE tt_status *tt_queue_start(tt_engine *engine);
+void tt_queue_stop(tt_engine *engine);
+// The next free task, zeroed; waits while the queue is full. Engine lock held from here to tt_queue_push().
+tt_task *tt_queue_reserve(tt_engine *engine);
+TT_MUST_USE tt_status *tt_task_reserve_values(tt_task *task, int32_t inputs, int32_t outputs);
+uint64_t tt_queue_push(tt_engine *engine);  // returns the task's sequence
+// Waits until the dispatch thread is done with `sequence` (launched it, or failed to).
+void tt_queue_wait(tt_engine *engine, uint64_t sequence);
+// Waits until everything enqueued so far is complete on the device.
+void tt_queue_drain(tt_engine *engine);
+// Looks at the device asserts of all launched programs and returns the first error that nobody has raised yet.
+TT_MUST_USE tt_status *tt_queue_take_error(tt_engine *engine);
+void tt_queue_set_error(tt_queue *queue, tt_status *status);
+
+// Interned 0-d value; a new reference. Engine lock held. `checked`: refuse a value that an integer type can't hold.
+TT_MUST_USE tt_status *tt_scalar_value(tt_engine *engine, const tt_number *number, tt_dtype dtype, bool checked,
+                                       tt_value **out_value);
+void tt_scalar_cache_clear(tt_scalar_cache *cache);
+// Host bytes to a new value with one reference.
+TT_MUST_USE tt_status *tt_value_from_host(tt_engine *engine, const void *data, tt_dtype dtype, const int64_t *dims,
+                                          int32_t rank, tt_value **out_value);
+// Takes `count` counters from the generator and returns where they start.
+void tt_generator_take(tt_generator *generator, uint64_t count, uint64_t out_state[2]);
+
+// Room for `bytes` more, by the budget; waits for the queue first when there is not. Engine lock held.
+TT_MUST_USE tt_status *tt_memory_check(tt_engine *engine, size_t bytes, const char *what);
+
+// Makes the value of the tensor's storage of the tensor's dtype; its sizes become the value's if it covers everything.
+// With `out_copy` the storage keeps its value and a new storage, the caller's, gets the other. Takes the engine lock.
+TT_MUST_USE tt_status *tt_storage_retype(const tt_tensor *tensor, tt_storage **out_copy);
+
+void tt_event_unref(tt_event *event);
+void tt_event_complete_now(tt_event *event);
+void tt_event_arm(tt_event *event, tt_pjrt_event *after);
+
+uint64_t tt_time_ns(void);
+
+#endif  // TORCHTPU_EAGER_INTERNAL_H

@@ -1,0 +1,68 @@
+// The op cache: records by key, compared whole.
+#include <stdlib.h>
+#include <string.h>
+
+#include "eager/internal.h"
+
+tt_record *tt_op_cache_find(const tt_op_cache *cache, const uint64_t *key, int32_t words, uint64_t hash) {
+  tt_record *record = cache->bucket_count ? cache->buckets[hash & (cache->bucket_count - 1)] : NULL;
+  while (record && (record->hash != hash || record->key_words != words ||
+                    memcmp(record->key, key, sizeof *key * (size_t)words) != 0)) {
+    record = record->next;
+  }
+  return record;
+}
+
+static bool grow(tt_op_cache *cache) {
+  size_t count = cache->bucket_count ? 2 * cache->bucket_count : 1024;
+  tt_record **buckets = calloc(count, sizeof *buckets);
+  if (!buckets) {
+    return cache->bucket_count > 0;
+  }
+  for (size_t i = 0; i < cache->bucket_count; i++) {
+    for (tt_record *record = cache->buckets[i], *next; record; record = next) {
+      next = record->next;
+      record->next = buckets[record->hash & (count - 1)];
+      buckets[record->hash & (count - 1)] = record;
+    }
+  }
+  free(cache->buckets);
+  cache->buckets = buckets;
+  cache->bucket_count = count;
+  return true;
+}
+
+tt_status *tt_op_cache_insert(tt_op_cache *cache, tt_record *record) {
+  if (cache->count >= cache->bucket_count && !grow(cache)) {
+    tt_record_unref(record);
+    return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
+  }
+  tt_record **bucket = &cache->buckets[record->hash & (cache->bucket_count - 1)];
+  record->next = *bucket;
+  *bucket = record;
+  cache->count++;
+  return NULL;
+}
+
+void tt_op_cache_clear(tt_op_cache *cache) {
+  for (size_t i = 0; i < cache->bucket_count; i++) {
+    for (tt_record *record = cache->buckets[i], *next; record; record = next) {
+      next = record->next;
+      tt_record_unref(record);
+    }
+    cache->buckets[i] = NULL;
+  }
+  cache->count = 0;
+}
+
+void tt_record_unref(tt_record *record) {
+  if (!record || atomic_fetch_sub_explicit(&record->refs, 1, memory_order_acq_rel) != 1) {
+    return;
+  }
+  if (record->executable && !atomic_load(&tt_the_runtime.stopped)) {
+    tt_pjrt_executable_free(tt_the_runtime.client, record->executable);
+  }
+  tt_lowered_free(&record->lowered);
+  free(record->key);
+  free(record);
+}

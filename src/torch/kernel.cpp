@@ -1,0 +1,392 @@
+#include "kernel.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/Resize.h>
+#include <c10/util/SmallVector.h>
+
+namespace torchtpu {
+
+using torch::jit::Stack;
+
+namespace {
+
+tt_arg_kind kind_of(const c10::TypePtr &type) {
+  c10::TypePtr t = type;
+  if (auto optional = t->cast<c10::OptionalType>()) {
+    t = optional->getElementType();
+  }
+  switch (t->kind()) {
+    case c10::TypeKind::TensorType:
+      return TT_KIND_TENSOR;
+    case c10::TypeKind::NumberType:
+      return TT_KIND_NUMBER;
+    case c10::TypeKind::FloatType:
+      return TT_KIND_FLOAT;
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::SymIntType:
+      return TT_KIND_INT;
+    case c10::TypeKind::BoolType:
+      return TT_KIND_BOOL;
+    case c10::TypeKind::ScalarTypeType:
+      return TT_KIND_DTYPE;
+    case c10::TypeKind::StringType:
+      return TT_KIND_STRING;
+    case c10::TypeKind::GeneratorType:
+      return TT_KIND_GENERATOR;
+    case c10::TypeKind::ListType:
+      break;
+    default:
+      return TT_KIND_OTHER;
+  }
+  switch (kind_of(t->expectRef<c10::ListType>().getElementType())) {
+    case TT_KIND_TENSOR:
+      return TT_KIND_TENSORS;
+    case TT_KIND_NUMBER:
+      return TT_KIND_NUMBERS;
+    case TT_KIND_FLOAT:
+      return TT_KIND_FLOATS;
+    case TT_KIND_INT:
+    case TT_KIND_BOOL:
+      return TT_KIND_INTS;
+    default:
+      return TT_KIND_OTHER;
+  }
+}
+
+tt_number number_of(const c10::IValue &value) {
+  tt_number number{};
+  if (value.isDouble()) {
+    number.type = TT_F64;
+    number.u.f[0] = value.toDouble();
+  } else if (value.isInt()) {
+    number.type = TT_S64;
+    number.u.i = value.toInt();
+  } else {
+    number = to_number(value.toScalar());
+  }
+  return number;
+}
+
+int64_t int_of(const c10::IValue &value) {
+  return value.isInt()    ? value.toInt()
+         : value.isBool() ? static_cast<int64_t>(value.toBool())
+                          : value.toSymInt().guard_int(__FILE__, __LINE__);
+}
+
+int alias_of(const c10::FunctionSchema &schema, const c10::Argument &returned) {
+  for (size_t i = 0; returned.alias_info() && i < schema.arguments().size(); i++) {
+    const auto *alias = schema.arguments()[i].alias_info();
+    if (alias && *alias == *returned.alias_info()) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> Kernel::create(const std::string &rule, const c10::FunctionSchema &schema) {
+  auto kernel = std::make_unique<Kernel>();
+  const auto &arguments = schema.arguments();
+  std::vector<tt_arg_schema> args(arguments.size());
+  kernel->name_ = schema.name().substr(schema.name().find("::") + 2);
+  int mutated_list = -1;
+  for (size_t i = 0; i < arguments.size(); i++) {
+    const auto &argument = arguments[i];
+    tt_arg_kind kind = kind_of(argument.type());
+    bool written = argument.alias_info() && argument.alias_info()->isWrite();
+    args[i] = {.name = argument.name().c_str(),
+               .kind = kind,
+               .has_default = false,
+               .default_value = {},
+               .is_out = argument.is_out()};
+    auto value = argument.default_value();
+    if (value && (kind == TT_KIND_NUMBER || kind == TT_KIND_FLOAT) && !value->isNone()) {
+      args[i].has_default = true;
+      args[i].default_value = number_of(*value);
+    }
+    if (written && kind == TT_KIND_TENSORS && schema.returns().empty() && mutated_list < 0) {
+      mutated_list = static_cast<int>(i);
+    }
+    c10::TypePtr plain = argument.type();
+    if (auto optional = plain->cast<c10::OptionalType>()) {
+      plain = optional->getElementType();
+    }
+    kernel->args_.push_back({.kind = kind,
+                             .is_operand = false,
+                             .is_device = plain->kind() == c10::TypeKind::DeviceObjType,
+                             .is_written = written && kind == TT_KIND_TENSOR,
+                             .is_indices = argument.name() == "indices" && kind == TT_KIND_TENSORS});
+    if (argument.name() == "self" && kind == TT_KIND_TENSOR) {
+      kernel->self_ = static_cast<int>(i);
+    }
+  }
+  std::vector<int32_t> alias;
+  auto is_list = std::make_unique<bool[]>(schema.returns().size() + 1);
+  for (const auto &returned : schema.returns()) {
+    is_list[alias.size()] = kind_of(returned.type()) == TT_KIND_TENSORS;
+    kernel->return_is_list_.push_back(is_list[alias.size()]);
+    kernel->return_is_int_.push_back(kind_of(returned.type()) == TT_KIND_INT);
+    alias.push_back(alias_of(schema, returned));
+    kernel->return_alias_.push_back(alias.back());
+  }
+  std::string full = schema.name() + (schema.overload_name().empty() ? "" : "." + schema.overload_name());
+  tt_op_schema description = {.name = full.c_str(),
+                              .arg_count = static_cast<int32_t>(args.size()),
+                              .args = args.data(),
+                              .return_count = static_cast<int32_t>(alias.size()),
+                              .return_alias = alias.data(),
+                              .return_is_list = is_list.get(),
+                              .mutated_list = mutated_list};
+  kernel->op_ = tt_op_register(rule.c_str(), &description);
+  if (!kernel->op_) {
+    return nullptr;
+  }
+  for (size_t i = 0; i < args.size(); i++) {
+    kernel->args_[i].is_operand = tt_op_arg_is_operand(kernel->op_, static_cast<int32_t>(i));
+  }
+  return kernel;
+}
+
+// One call: the arguments described, and what the descriptions borrow.
+struct Call {
+  const Kernel &kernel;
+  Stack &stack;
+  size_t base;
+  int32_t device = -1;
+  c10::SmallVector<tt_arg, 16> args;
+  c10::SmallVector<int64_t, 64> ints;
+  c10::SmallVector<double, 8> floats;
+  c10::SmallVector<tt_number, 8> numbers;
+  c10::SmallVector<tt_tensor, 16> tensors;
+
+  Call(const Kernel &k, Stack &s) : kernel(k), stack(s), base(s.size() - k.args_.size()) { args.resize(k.args_.size()); }
+
+  const c10::IValue &value(size_t i) const { return stack[base + i]; }
+
+  void run() {
+    reserve();
+    for (size_t i = 0; i < args.size(); i++) {
+      convert(i);
+    }
+    tt_results results;
+    check(tt_call(kernel.op_, args.data(), static_cast<int32_t>(args.size()), device, &results));
+    if (C10_UNLIKELY(results.resize_arg >= 0)) {
+      resize_out(results);
+      return;
+    }
+    finish(results);
+  }
+
+ private:
+  // The lists are sized first: the descriptions point into them.
+  void reserve() {
+    size_t int_count = 0, float_count = 0, number_count = 0, tensor_count = 0;
+    for (size_t i = 0; i < args.size(); i++) {
+      tt_arg_kind kind = kernel.args_[i].kind;
+      if (kind != TT_KIND_INTS && kind != TT_KIND_FLOATS && kind != TT_KIND_NUMBERS && kind != TT_KIND_TENSORS) {
+        continue;
+      }
+      if (!value(i).isList()) {
+        continue;
+      }
+      size_t count = value(i).toListRef().size();
+      (kind == TT_KIND_INTS      ? int_count
+       : kind == TT_KIND_FLOATS  ? float_count
+       : kind == TT_KIND_NUMBERS ? number_count
+                                 : tensor_count) += count;
+    }
+    ints.reserve(int_count);
+    floats.reserve(float_count);
+    numbers.reserve(number_count);
+    tensors.reserve(tensor_count);
+  }
+
+  void convert_tensor(const Kernel::Arg &info, const at::Tensor &tensor, tt_arg &out) {
+    if (!tensor.defined()) {
+      return;
+    }
+    out.tag = TT_ARG_TENSOR;
+    out.u.tensor = describe(tensor, kernel.name_.c_str());
+    if (device < 0 && out.u.tensor.storage) {
+      device = tt_storage_device(out.u.tensor.storage);
+    }
+    if (info.is_written && !tensor.is_non_overlapping_and_dense()) {
+      at::assert_no_internal_overlap(tensor);
+    }
+  }
+
+  void convert_list(const Kernel::Arg &info, const c10::IValue &list, tt_arg &out) {
+    auto elements = list.toListRef();
+    out.count = static_cast<uint32_t>(elements.size());
+    switch (info.kind) {
+      case TT_KIND_INTS:
+        out.tag = TT_ARG_INTS;
+        out.u.ints = ints.end();
+        for (const auto &element : elements) {
+          ints.push_back(int_of(element));
+        }
+        break;
+      case TT_KIND_FLOATS:
+        out.tag = TT_ARG_FLOATS;
+        out.u.floats = floats.end();
+        for (const auto &element : elements) {
+          floats.push_back(element.toDouble());
+        }
+        break;
+      case TT_KIND_NUMBERS:
+        out.tag = TT_ARG_NUMBERS;
+        out.u.numbers = numbers.end();
+        for (const auto &element : elements) {
+          numbers.push_back(number_of(element));
+        }
+        break;
+      default:
+        out.tag = TT_ARG_TENSORS;
+        out.u.tensors = tensors.end();
+        for (const auto &element : elements) {
+          tensors.push_back(list_element(element));
+        }
+    }
+  }
+
+  tt_tensor list_element(const c10::IValue &element) {
+    tt_tensor out{};
+    if (element.isNone() || !element.toTensor().defined()) {
+      out.is_none = true;
+      return out;
+    }
+    out = describe(element.toTensor(), kernel.name_.c_str());
+    if (device < 0 && out.storage) {
+      device = tt_storage_device(out.storage);
+    }
+    return out;
+  }
+
+  void convert(size_t i) {
+    const Kernel::Arg &info = kernel.args_[i];
+    const c10::IValue &v = value(i);
+    tt_arg &out = args[i];
+    out.tag = TT_ARG_NONE;
+    out.count = 0;
+    if (v.isNone()) {
+      return;
+    }
+    switch (info.kind) {
+      case TT_KIND_TENSOR:
+        convert_tensor(info, v.toTensor(), out);
+        return;
+      case TT_KIND_TENSORS:
+      case TT_KIND_INTS:
+      case TT_KIND_FLOATS:
+      case TT_KIND_NUMBERS:
+        convert_list(info, v, out);
+        return;
+      case TT_KIND_NUMBER:
+      case TT_KIND_FLOAT:
+        out.tag = TT_ARG_NUMBER;
+        out.u.number = number_of(v);
+        return;
+      case TT_KIND_INT:
+      case TT_KIND_BOOL:
+        if (info.is_operand) {
+          out.tag = TT_ARG_NUMBER;
+          out.u.number = {.type = TT_S64, .u = {.i = int_of(v)}};
+        } else {
+          out.tag = TT_ARG_INT;
+          out.u.i = int_of(v);
+        }
+        return;
+      case TT_KIND_DTYPE:
+        out.tag = TT_ARG_INT;
+        out.u.i = to_dtype(v.toScalarType());
+        TORCH_CHECK_TYPE(out.u.i != TT_DTYPE_INVALID, kernel.name_, "(): dtype ", v.toScalarType(),
+                         " is not supported on tpu");
+        return;
+      case TT_KIND_STRING:
+        out.tag = TT_ARG_STRING;
+        out.u.string = v.toStringRef().c_str();
+        return;
+      case TT_KIND_GENERATOR:
+        out.tag = TT_ARG_GENERATOR;
+        out.u.generator = generator_of(v.toGenerator());
+        return;
+      case TT_KIND_OTHER:
+        out.tag = TT_ARG_IGNORED;
+        if (info.is_device && device < 0 && v.isDevice() && v.toDevice().has_index()) {
+          device = v.toDevice().index();
+        }
+        return;
+    }
+  }
+
+  void resize_out(const tt_results &results) {
+    at::Tensor out = value(static_cast<size_t>(results.resize_arg)).toTensor();
+    std::vector<int64_t> sizes(results.resize_sizes, results.resize_sizes + results.resize_ndim);
+    tt_results copy = results;
+    copy.storages = copy.inline_storages;
+    tt_results_release(&copy);
+    TORCH_CHECK(out.sizes() != c10::IntArrayRef(sizes), kernel.name_, "(): out= can't be resized to ", sizes);
+    at::native::resize_output(out, sizes);
+    Call again(kernel, stack);
+    again.run();
+  }
+
+  at::Tensor take(tt_results &results, int32_t i) {
+    const tt_result &result = results.results[i];
+    switch (result.kind) {
+      case TT_RESULT_NEW: {
+        tt_storage *storage = results.storages[i];
+        results.storages[i] = nullptr;
+        return make_tensor(storage, to_scalar_type(result.dtype), {result.sizes, static_cast<size_t>(result.ndim)},
+                           {result.strides, static_cast<size_t>(result.ndim)});
+      }
+      case TT_RESULT_ALIAS:
+        return value(static_cast<size_t>(result.alias)).toTensor();
+      default:
+        return at::Tensor();
+    }
+  }
+
+  void finish(tt_results &results) {
+    c10::SmallVector<c10::IValue, 8> returns;
+    int32_t next = 0;
+    for (size_t position = 0; position < kernel.return_alias_.size(); position++) {
+      int alias = kernel.return_alias_[position];
+      if (kernel.return_is_list_[position]) {
+        c10::List<at::Tensor> list;
+        while (next < results.count && results.results[next].position == static_cast<int>(position)) {
+          list.push_back(take(results, next++));
+        }
+        returns.emplace_back(alias >= 0 ? value(static_cast<size_t>(alias)) : c10::IValue(std::move(list)));
+      } else if (next < results.count && results.results[next].position == static_cast<int>(position)) {
+        returns.emplace_back(take(results, next++));
+      } else if (alias >= 0) {
+        returns.emplace_back(value(static_cast<size_t>(alias)));
+      } else if (kernel.return_is_int_[position]) {
+        returns.emplace_back(int64_t{0});
+      } else {
+        returns.emplace_back(at::Tensor());
+      }
+    }
+    tt_results_release(&results);
+    stack.resize(base);
+    for (auto &returned : returns) {
+      stack.push_back(std::move(returned));
+    }
+  }
+};
+
+void Kernel::operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
+  for (size_t i = 0; i < args_.size(); i++) {
+    if (C10_UNLIKELY(args_[i].is_indices && self_ >= 0)) {
+      c10::IValue &slot = (*stack)[stack->size() - args_.size() + i];
+      const at::Tensor &self = (*stack)[stack->size() - args_.size() + static_cast<size_t>(self_)].toTensor();
+      slot = expand_indices(self, slot.to<c10::List<std::optional<at::Tensor>>>());
+    }
+  }
+  Call call(*this, *stack);
+  call.run();
+}
+
+}  // namespace torchtpu

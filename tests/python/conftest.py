@@ -1,0 +1,78 @@
+"""Fixtures. Compiled code is left unoptimised, which changes no result that a test looks at and saves minutes."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+os.environ.setdefault("TORCH_TPU_FAST_COMPILE", "1")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: takes more than half a minute")
+    if not hasattr(torch, "tpu"):
+        pytest.exit('device "tpu" is not registered: install the package (`make build`)', returncode=3)
+
+
+@pytest.fixture
+def run_python(tmp_path):
+    """Runs code in a fresh interpreter and returns its output. A value of None unsets an environment variable."""
+
+    def run(code, *arguments, check=True, timeout=200, **environment):
+        variables = dict(os.environ)
+        for name, value in environment.items():
+            if value is None:
+                variables.pop(name, None)
+            else:
+                variables[name] = str(value)
+        script = tmp_path / "script.py"  # a file, so that spawned processes can import it
+        script.write_text(textwrap.dedent(code))
+        done = subprocess.run(
+            [sys.executable, str(script), *map(str, arguments)],
+            env=variables,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        if check:
+            assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+        return done
+
+    return run
+
+
+@pytest.fixture
+def cpu_plugin():
+    from torch_tpu import _plugins
+
+    path = _plugins.candidates()[1]
+    if path is None:
+        pytest.skip("no XLA:CPU plugin is installed")
+    return path
+
+
+@pytest.fixture
+def count_plugin(cpu_plugin):
+    """Environment in which a plugin counts every call on its way to XLA:CPU."""
+    path = os.environ.get("TT_TEST_COUNT_PLUGIN") or next(map(str, ROOT.glob("build/*/lib/count_pjrt.so")), None)
+    if not path or not os.path.exists(path):
+        pytest.skip("the counting plugin is not built (TT_TEST_COUNT_PLUGIN)")
+    return {"TORCH_TPU_PJRT_PLUGIN": path, "COUNT_PJRT_REAL": cpu_plugin}
+
+
+@pytest.fixture(autouse=True)
+def _no_leftover_state():
+    """A test that changes a mode must not change the next one."""
+    mode, device = torch.tpu.eager_mode(), torch.tpu.current_device()
+    yield
+    torch.tpu.set_eager_mode(mode)
+    torch.tpu.set_check_nan(False)
+    torch.tpu.set_device(device)
+    torch.tpu.synchronize()

@@ -1,0 +1,91 @@
+"""What PyTorch has no hook for: DLPack, pickling between processes, and the process group's name."""
+
+import sys
+
+import torch
+from torch.overrides import handle_torch_function, has_torch_function_unary
+
+
+def install():
+    _install_dlpack()
+    _install_pickling()
+    _install_process_group()
+
+
+# ---- DLPack ----
+# The memory of a tpu tensor can't be addressed by another library, so it isn't exported; a copy on the CPU is.
+def _install_dlpack():
+    export = torch.Tensor.__dlpack__
+    export_device = torch.Tensor.__dlpack_device__
+
+    def __dlpack_device__(self):
+        if has_torch_function_unary(self):
+            return handle_torch_function(torch.Tensor.__dlpack_device__, (self,), self)
+        if self.device.type != "tpu":
+            return export_device(self)
+        from torch.utils.dlpack import DLDeviceType
+
+        return DLDeviceType.kDLExtDev, self.device.index or 0
+
+    def __dlpack__(self, *, stream=-1, max_version=None, dl_device=None, copy=None):
+        options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        if has_torch_function_unary(self):
+            return handle_torch_function(torch.Tensor.__dlpack__, (self,), self, **options)
+        if self.device.type != "tpu":
+            return export(self, **options)
+        if dl_device is not None and int(dl_device[0]) == 1 and copy is not False:
+            if self.requires_grad:
+                raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+            return export(self.cpu(), max_version=max_version)
+        raise BufferError(
+            "DLPack can't share a tpu tensor: its memory is not addressable by other libraries. "
+            "Copy it first: tensor.cpu()"
+        )
+
+    __dlpack__.__doc__ = export.__doc__
+    torch.Tensor.__dlpack_device__ = __dlpack_device__
+    torch.Tensor.__dlpack__ = __dlpack__
+
+
+# ---- pickling between processes ----
+# torch.multiprocessing shares memory; a tpu tensor travels as a copy in shared CPU memory.
+def _install_pickling():
+    from torch.multiprocessing import reductions
+
+    def reduce(tensor):
+        if tensor.device.type != "tpu":
+            return reductions.reduce_tensor(tensor)
+        if tensor.requires_grad and not tensor.is_leaf:
+            raise RuntimeError(
+                "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does not support "
+                "crossing process boundaries. If you just want to transfer the data, call detach() on the tensor "
+                "before serializing (e.g., putting it on the queue)."
+            )
+        return _rebuild_tensor, (type(tensor), tensor.detach().cpu(), str(tensor.device), tensor.requires_grad)
+
+    def reduce_storage(storage):
+        if storage.device.type == "tpu":
+            raise RuntimeError("a tpu storage can't be sent to another process: send the tensor, or a CPU copy")
+        return reductions.reduce_storage(storage)
+
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        reductions.ForkingPickler.register(kind, reduce)
+    reductions.ForkingPickler.register(torch.UntypedStorage, reduce_storage)
+
+
+def _rebuild_tensor(kind, data, device, requires_grad):
+    tensor = data.to(device)
+    if kind is torch.nn.Parameter:
+        return torch.nn.Parameter(tensor, requires_grad)
+    return tensor.requires_grad_(requires_grad)
+
+
+# ---- torch.distributed ----
+def _install_process_group():
+    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    if c10d is not None:  # PyTorch may be built without it
+        c10d.Backend.register_backend("tpu_dist", _no_process_group, devices=["tpu"])
+
+
+def _no_process_group(*args, **kwargs):
+    raise NotImplementedError('the process group "tpu_dist" is not implemented yet; "gloo" works on CPU tensors')

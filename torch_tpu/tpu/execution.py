@@ -1,0 +1,112 @@
+"""How operators run, and what the backend counts."""
+
+import contextlib
+import enum
+
+from torch_tpu import _lib
+
+
+class EagerMode(enum.Enum):
+    """STRICT runs each operator asynchronously; DEBUG waits for each and raises at its line."""
+
+    STRICT = 0
+    DEBUG = 1
+
+
+def eager_mode():
+    return EagerMode(_lib.runtime().tt_get_eager_mode())
+
+
+class set_eager_mode:
+    """Sets how operators run: an EagerMode or its name. As a context manager it puts the former mode back."""
+
+    def __init__(self, mode):
+        self._previous = eager_mode()
+        _lib.runtime().tt_set_eager_mode(_member(EagerMode, mode, "eager mode").value)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        _lib.runtime().tt_set_eager_mode(self._previous.value)
+        return False
+
+
+def set_check_nan(enabled):
+    """In DEBUG mode, makes a NaN in a floating result raise RuntimeError."""
+    _lib.runtime().tt_set_check_nan(bool(enabled))
+
+
+class _Fallback(enum.Enum):
+    SILENT = 0
+    WARN = 1
+    ERROR = 2
+
+
+class cpu_fallback:
+    """What an operator without a rule does: "warn" (run on the CPU and name it once; the default), "error", "silent".
+
+    As a context manager it puts the former setting back.
+    """
+
+    def __init__(self, mode):
+        self._previous = _lib.shim().tt_shim_get_fallback_mode()
+        _lib.shim().tt_shim_set_fallback_mode(_member(_Fallback, mode, "cpu_fallback mode").value)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        _lib.shim().tt_shim_set_fallback_mode(self._previous)
+        return False
+
+
+def _member(kind, value, what):
+    if isinstance(value, kind):
+        return value
+    try:
+        return kind[str(value).upper()]
+    except KeyError:
+        names = ", ".join(repr(member.name.lower()) for member in kind)
+        raise ValueError(f"{what} {value!r} is none of {names}") from None
+
+
+def fallback_ops():
+    """The operators that ran on the CPU so far, each with how often."""
+    lines = (_lib.shim().tt_shim_fallback_ops() or b"").decode().splitlines()
+    return {name: int(count) for name, count in (line.rsplit(" ", 1) for line in lines if line)}
+
+
+def counters():
+    """What happened since the process began: compiles, executions, cache hits and misses, transfers, fallbacks."""
+    return _lib.get_struct(_lib.Counters, "tt_get_counters")
+
+
+def compile_count():
+    return counters()["compiles"]
+
+
+def clear_compile_cache():
+    """Forgets every compiled operator. Tensors stay valid."""
+    _lib.runtime().tt_clear_compile_cache()
+
+
+def trace_start():
+    """Starts recording spans: operators, compiles, launches, transfers."""
+    _lib.runtime().tt_trace_start_all()
+
+
+def trace_stop(path):
+    """Stops recording and writes a trace that chrome://tracing and Perfetto read."""
+    import os
+
+    _lib.runtime().tt_trace_stop_to(os.fsencode(path))
+
+
+@contextlib.contextmanager
+def trace(path):
+    trace_start()
+    try:
+        yield
+    finally:
+        trace_stop(path)
