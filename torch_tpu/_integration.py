@@ -50,6 +50,8 @@ def _install_dlpack():
 # ---- pickling between processes ----
 # torch.multiprocessing shares memory; a tpu tensor travels as a copy in shared CPU memory.
 def _install_pickling():
+    from multiprocessing.reduction import ForkingPickler
+
     from torch.multiprocessing import reductions
 
     def reduce(tensor):
@@ -69,8 +71,8 @@ def _install_pickling():
         return reductions.reduce_storage(storage)
 
     for kind in (torch.Tensor, torch.nn.Parameter):
-        reductions.ForkingPickler.register(kind, reduce)
-    reductions.ForkingPickler.register(torch.UntypedStorage, reduce_storage)
+        ForkingPickler.register(kind, reduce)
+    ForkingPickler.register(torch.UntypedStorage, reduce_storage)
 
 
 def _rebuild_tensor(kind, data, device, requires_grad):

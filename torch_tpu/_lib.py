@@ -39,6 +39,7 @@ class MemoryStats(ctypes.Structure):
         for name in (
             "allocated",
             "allocated_peak",
+            "allocated_total",
             "reserved",
             "reserved_peak",
             "allocation_count",

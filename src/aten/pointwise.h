@@ -64,6 +64,10 @@ tt_dtype tt_promote_operands(tt_rule *r, const tt_operand *const *xs, int32_t co
 // A tensor or Scalar argument, converted.
 tt_hlo tt_in_number(tt_rule *r, const char *name, tt_dtype dtype);
 
+// ---- pointwise_special.c: Hurwitz' zeta(x, q) and trigamma, of float32 or float64 ----
+tt_hlo tt_pw_zeta(tt_hlo x, tt_hlo q);
+tt_hlo tt_pw_trigamma(tt_hlo x);
+
 // ---- pointwise_unary.c, pointwise_binary.c: operators on values, for the foreach family too ----
 typedef enum tt_pw_unary_kind {
   PW_ABS,

@@ -23,7 +23,12 @@ static tt_hlo signs_differ(tt_hlo remainder, tt_hlo divisor) {
   return v_and(v_ne(remainder, v_const(remainder, 0)), differ);
 }
 
-static tt_hlo f_fmod(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_REMAINDER, x, y); }
+// An integer divisor without its zeros: StableHLO folds a division of constants by zero into a trap.
+static tt_hlo divisor(tt_hlo y) {
+  return y && tt_dtype_is_int(y->dtype) ? v_if(v_eqc(y, 0), v_const(y, 1), y) : y;
+}
+
+static tt_hlo f_fmod(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_REMAINDER, x, divisor(y)); }
 
 static tt_hlo f_remainder(tt_hlo x, tt_hlo y) {
   tt_hlo m = f_fmod(x, y);
@@ -81,8 +86,6 @@ static tt_hlo f_xlog(tt_hlo x, tt_hlo y, tt_hlo_unary_kind log) {
 }
 static tt_hlo f_xlogy(tt_hlo x, tt_hlo y) { return f_xlog(x, y, TT_LOG); }
 static tt_hlo f_xlog1py(tt_hlo x, tt_hlo y) { return f_xlog(x, y, TT_LOG1P); }
-static tt_hlo f_zeta(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_ZETA, x, y); }
-
 static tt_hlo gcd_unfinished(void *context, tt_hlo_builder *b, const tt_hlo *state) {
   (void)context, (void)b;
   bool all[TT_MAX_RANK];
@@ -94,9 +97,8 @@ static tt_hlo gcd_unfinished(void *context, tt_hlo_builder *b, const tt_hlo *sta
 static void gcd_step(void *context, tt_hlo_builder *b, const tt_hlo *state, tt_hlo *out) {
   (void)context, (void)b;
   tt_hlo done = v_eqc(state[1], 0);
-  tt_hlo divisor = v_if(done, v_const(state[1], 1), state[1]);
   out[0] = v_if(done, state[0], state[1]);
-  out[1] = v_if(done, state[1], f_fmod(state[0], divisor));
+  out[1] = v_if(done, state[1], f_fmod(state[0], state[1]));
 }
 
 static tt_hlo int_abs(tt_hlo x) { return x && tt_dtype_is_unsigned_int(x->dtype) ? x : v_abs(x); }
@@ -112,8 +114,7 @@ static tt_hlo f_gcd(tt_hlo x, tt_hlo y) {
 
 static tt_hlo f_lcm(tt_hlo x, tt_hlo y) {
   tt_hlo gcd = f_gcd(x, y);
-  tt_hlo divisor = v_if(v_eqc(gcd, 0), v_const(gcd, 1), gcd);
-  return int_abs(v_mul(v_div(x, divisor), y));
+  return int_abs(v_mul(v_div(x, divisor(gcd)), y));
 }
 
 // A negative exponent of an integer: 1 and -1 keep their meaning, the rest gives 0.
@@ -165,7 +166,7 @@ static const struct binary_form {
     [PW_LOGADDEXP2] = {"logaddexp2_cpu", NULL, 0, f_logaddexp2},
     [PW_XLOGY] = {"xlogy_cpu", NULL, B_FLOAT, f_xlogy},
     [PW_XLOG1PY] = {"xlog1py_cpu", NULL, B_FLOAT, f_xlog1py},
-    [PW_ZETA] = {"zeta_cpu", NULL, B_FLOAT, f_zeta},
+    [PW_ZETA] = {"zeta_cpu", NULL, B_FLOAT, tt_pw_zeta},
     [PW_GCD] = {"gcd_cpu", NULL, B_INT, f_gcd},
     [PW_LCM] = {"lcm_cpu", NULL, B_INT, f_lcm},
     [PW_POW] = {"pow", NULL, B_INT | B_COMPLEX, f_pow},
@@ -329,7 +330,7 @@ static tt_hlo divide(tt_hlo x, tt_hlo y, char mode) {
   if (!tt_dtype_is_int(x->dtype)) {
     return mode == 't' ? tt_pw_trunc(v_div(x, y)) : floor_quotient(x, y);
   }
-  tt_hlo quotient = v_div(x, y);
+  tt_hlo quotient = v_div(x, divisor(y));
   if (mode == 't' || tt_dtype_is_unsigned_int(x->dtype)) {
     return quotient;
   }
@@ -349,8 +350,14 @@ static void build_div_mode(tt_rule *r, char mode) {
     return;
   }
   tt_hlo xy[2] = {opmath_in(r, "self", dtype), opmath_in(r, "other", dtype)};
+  bool by_number = xy[1] && xy[1]->rank == 0;
   tt_broadcast(r, xy, 2);
-  tt_ret_elementwise(r, 0, tt_cast(divide(xy[0], xy[1], mode), dtype));
+  tt_hlo y = divide(xy[0], xy[1], mode == 't' && tt_opmath(dtype) != dtype ? '\0' : mode);
+  if (mode == 't' && tt_opmath(dtype) != dtype) {
+    // The CPU rounds a quotient of two small float tensors before it truncates.
+    y = tt_pw_trunc(by_number ? y : tt_cast(tt_cast(y, dtype), tt_opmath(dtype)));
+  }
+  tt_ret_elementwise(r, 0, tt_cast(y, dtype));
 }
 
 static void build_div(tt_rule *r) { build_div_mode(r, '\0'); }

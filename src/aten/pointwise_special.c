@@ -216,6 +216,103 @@ static tt_hlo entr(tt_hlo x) {
   return v_if(v_isnan(x), x, v_if(v_eqc(x, 0), v_const(x, 0), y));
 }
 
+// ---- trigamma and zeta ----
+
+tt_hlo tt_pw_trigamma(tt_hlo x) {
+  tt_hlo reflected = v_ltc(x, 0.5);
+  tt_hlo sine = v_sin(v_mulc(x, M_PI));
+  tt_hlo mirror = v_cdiv(-M_PI * M_PI, v_square(sine));
+  tt_hlo sum = v_if(reflected, mirror, v_const(x, 0));
+  x = v_if(reflected, v_csub(1, x), x);
+  for (int32_t i = 0; i < 6; i++) {
+    sum = v_add(sum, v_cdiv(1, v_square(x)));
+    x = v_addc(x, 1);
+  }
+  tt_hlo ixx = v_cdiv(1, v_square(x));
+  tt_hlo series = v_csub(1.0 / 6, v_mul(ixx, v_csub(1.0 / 30, v_mulc(ixx, 1.0 / 42))));
+  series = v_add(v_add(v_const(x, 1), v_cdiv(0.5, x)), v_mul(ixx, series));
+  sum = v_add(sum, v_div(series, x));
+  return v_if(reflected, v_neg(sum), sum);
+}
+
+static tt_hlo v_pow(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_POWER, x, y); }
+static tt_hlo any_of(tt_hlo x) {
+  bool all[TT_MAX_RANK];
+  memset(all, true, sizeof all);
+  return tt_reduce_mask(TT_ANY, x, all);
+}
+
+// Cephes' zeta sums q^-x, (q + 1)^-x, ... for nine terms and until q + i is past 9, where Euler's and Maclaurin's
+// formula takes over. State: steps left (0-d), -x, a, term, sum, unfinished.
+static tt_hlo zeta_goes_on(void *context, tt_hlo_builder *b, const tt_hlo *s) {
+  (void)context, (void)b;
+  return any_of(s[5]);
+}
+
+static void zeta_step(void *context, tt_hlo_builder *b, const tt_hlo *s, tt_hlo *out) {
+  const double *epsilon = context;
+  (void)b;
+  out[0] = v_addc(s[0], -1);
+  out[1] = s[1];
+  out[2] = v_if(s[5], v_addc(s[2], 1), s[2]);
+  tt_hlo term = v_pow(out[2], s[1]);
+  out[3] = v_if(s[5], term, s[3]);
+  out[4] = v_if(s[5], v_add(s[4], term), s[4]);
+  tt_hlo negligible = v_lt(v_abs(term), v_mulc(v_abs(out[4]), *epsilon));
+  tt_hlo more = v_or(v_like(v_gtc(out[0], 0), s[5]), v_lec(out[2], 9));
+  out[5] = v_and(s[5], v_and(v_not(negligible), more));
+}
+
+static tt_hlo zeta_tail(tt_hlo x, tt_hlo a, tt_hlo term, tt_hlo sum) {
+  static const double coefficients[] = {12,
+                                        -720,
+                                        30240,
+                                        -1209600,
+                                        47900160,
+                                        -1.8924375803183791606e9,
+                                        7.47242496e10,
+                                        -2.950130727918164224e12,
+                                        1.1646782814350067249e14,
+                                        -4.5979787224074726105e15,
+                                        1.8152105401943546773e17,
+                                        -7.1661652561756670113e18};
+  sum = v_add(sum, v_div(v_mul(term, a), v_addc(x, -1)));
+  sum = v_sub(sum, v_mulc(term, 0.5));
+  tt_hlo factor = v_const(x, 1);
+  double k = 0;
+  for (int32_t i = 0; i < 12; i++) {
+    factor = v_mul(factor, v_addc(x, k));
+    term = v_div(term, a);
+    sum = v_add(sum, v_mulc(v_mul(factor, term), 1 / coefficients[i]));
+    factor = v_mul(factor, v_addc(x, k + 1));
+    term = v_div(term, a);
+    k += 2;
+  }
+  return sum;
+}
+
+tt_hlo tt_pw_zeta(tt_hlo x, tt_hlo q) {
+  if (!x || !q) {
+    return NULL;
+  }
+  double epsilon = x->dtype == TT_F64 ? 1.11022302462515654042e-16 : 5.96e-8;
+  tt_hlo pole = v_and(v_lec(q, 0), v_eq(q, tt_hlo_unary(TT_FLOOR, q)));
+  tt_hlo undefined = v_or(v_ltc(x, 1), v_and(v_lec(q, 0), v_ne(x, tt_hlo_unary(TT_FLOOR, x))));
+  tt_hlo plain = v_and(v_gtc(x, 1), v_not(v_or(pole, undefined)));
+  plain = v_and(plain, v_not(v_isnan(q)));
+  tt_hlo safe_x = v_if(plain, x, v_const(x, 2)), safe_q = v_if(plain, q, v_const(q, 1));
+  tt_hlo minus_x = v_neg(safe_x), first = v_pow(safe_q, minus_x), results[6] = {NULL};
+  tt_hlo steps = tt_hlo_scalar(tt_hlo_builder_of(x), TT_S32, 9);
+  tt_hlo_while((const tt_hlo[]){steps, minus_x, safe_q, v_const(x, 0), first, plain}, 6, zeta_goes_on, zeta_step,
+               &epsilon, results);
+  tt_hlo sum = results[4], term = results[3];
+  tt_hlo negligible = v_lt(v_abs(term), v_mulc(v_abs(sum), epsilon));
+  tt_hlo value = v_if(negligible, sum, zeta_tail(safe_x, results[2], term, sum));
+  tt_hlo infinite = v_or(v_eqc(x, 1), v_and(v_gec(x, 1), pole));
+  value = v_if(infinite, v_const(x, INFINITY), v_if(undefined, v_const(x, NAN), value));
+  return v_if(v_or(v_isnan(x), v_isnan(q)), v_const(x, NAN), value);
+}
+
 // ---- unary table ----
 static const struct {
   const char *kernel;
@@ -263,12 +360,6 @@ static void build_special(tt_rule *r) {
 
 // ---- incomplete gamma functions, in float64: a log x - x - lgamma(a) cancels ----
 enum { G_LOWER, G_UPPER };
-
-static tt_hlo any_of(tt_hlo x) {
-  bool all[TT_MAX_RANK];
-  memset(all, true, sizeof all);
-  return tt_reduce_mask(TT_ANY, x, all);
-}
 
 // The power series. State: x, r, term, sum, unfinished.
 static tt_hlo gamma_goes_on(void *context, tt_hlo_builder *b, const tt_hlo *state) {

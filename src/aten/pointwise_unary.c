@@ -370,10 +370,14 @@ static void build_polygamma(tt_rule *r) {
     tt_ret_elementwise(r, 0, tt_cast(form_digamma(x), dtype));
     return;
   }
-  // (-1)^(n+1) n! zeta(n + 1, x), as PyTorch computes it for n > 1; CHLO's own form goes through exp(lgamma).
-  tt_hlo zeta = tt_hlo_binary(TT_ZETA, v_const(x, (double)(n + 1)), x);
-  double factor = tgamma((double)n + 1);
-  tt_ret_elementwise(r, 0, tt_cast(v_mulc(zeta, n % 2 ? factor : -factor), dtype));
+  if (n == 1) {
+    tt_ret_elementwise(r, 0, tt_cast(tt_pw_trigamma(x), dtype));
+    return;
+  }
+  // (-1)^(n+1) n! zeta(n + 1, x)
+  tt_hlo zeta = tt_pw_zeta(v_const(x, (double)(n + 1)), x);
+  double factorial = tgamma((double)n + 1);
+  tt_ret_elementwise(r, 0, tt_cast(v_mulc(zeta, n % 2 ? factorial : -factorial), dtype));
 }
 
 #define UNARY(name, kind) {"aten::" name, build_unary, kind, NULL, NULL, NULL}

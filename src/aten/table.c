@@ -3,9 +3,12 @@
 
 extern const tt_rule_entry tt_rules_activation[];
 extern const tt_rule_entry tt_rules_adaptive[];
+extern const tt_rule_entry tt_rules_attention[];
 extern const tt_rule_entry tt_rules_conv[];
 extern const tt_rule_entry tt_rules_creation[];
+extern const tt_rule_entry tt_rules_embedding[];
 extern const tt_rule_entry tt_rules_foreach[];
+extern const tt_rule_entry tt_rules_grid_sample[];
 extern const tt_rule_entry tt_rules_index[];
 extern const tt_rule_entry tt_rules_internal[];
 extern const tt_rule_entry tt_rules_loss[];
@@ -13,6 +16,7 @@ extern const tt_rule_entry tt_rules_matmul[];
 extern const tt_rule_entry tt_rules_nonzero[];
 extern const tt_rule_entry tt_rules_norm[];
 extern const tt_rule_entry tt_rules_optim[];
+extern const tt_rule_entry tt_rules_pad[];
 extern const tt_rule_entry tt_rules_pointwise_binary[];
 extern const tt_rule_entry tt_rules_pointwise_logic[];
 extern const tt_rule_entry tt_rules_pointwise_special[];
@@ -20,16 +24,25 @@ extern const tt_rule_entry tt_rules_pointwise_unary[];
 extern const tt_rule_entry tt_rules_pool[];
 extern const tt_rule_entry tt_rules_random[];
 extern const tt_rule_entry tt_rules_reduce[];
+extern const tt_rule_entry tt_rules_resize[];
+extern const tt_rule_entry tt_rules_rnn[];
 extern const tt_rule_entry tt_rules_scan[];
 extern const tt_rule_entry tt_rules_scatter[];
+extern const tt_rule_entry tt_rules_search[];
+extern const tt_rule_entry tt_rules_shape[];
 extern const tt_rule_entry tt_rules_softmax[];
+extern const tt_rule_entry tt_rules_sort[];
+extern const tt_rule_entry tt_rules_view_grad[];
 
 const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_activation,
     tt_rules_adaptive,
+    tt_rules_attention,
     tt_rules_conv,
     tt_rules_creation,
+    tt_rules_embedding,
     tt_rules_foreach,
+    tt_rules_grid_sample,
     tt_rules_index,
     tt_rules_internal,
     tt_rules_loss,
@@ -37,6 +50,7 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_nonzero,
     tt_rules_norm,
     tt_rules_optim,
+    tt_rules_pad,
     tt_rules_pointwise_binary,
     tt_rules_pointwise_logic,
     tt_rules_pointwise_special,
@@ -44,8 +58,14 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_pool,
     tt_rules_random,
     tt_rules_reduce,
+    tt_rules_resize,
+    tt_rules_rnn,
     tt_rules_scan,
     tt_rules_scatter,
+    tt_rules_search,
+    tt_rules_shape,
     tt_rules_softmax,
+    tt_rules_sort,
+    tt_rules_view_grad,
     NULL,
 };

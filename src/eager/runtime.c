@@ -189,10 +189,15 @@ static tt_status *start(void) {
   const char *platform = setting("TORCH_TPU_PLATFORM");
   bool is_tpu = !named && rt->tpu_plugin && path == rt->tpu_plugin;
   is_tpu = is_tpu || (named && platform && !strcmp(platform, "tpu"));
-  tt_pjrt_client_options options = {.cpu_device_count = is_tpu || !setting("TORCH_TPU_CPU_DEVICES") ? 0 : requested_devices()};
+  // Asked for only where it is set: XLA:CPU prints a line about it.
+  bool ask = !is_tpu && setting("TORCH_TPU_CPU_DEVICES");
+  tt_pjrt_client_options options = {.cpu_device_count = ask ? requested_devices() : 0};
   TT_TRY(tt_pjrt_client_create(rt->plugin, &options, &rt->client));
   rt->is_cpu = tt_pjrt_client_is_cpu(rt->client);
   int32_t count = tt_pjrt_client_device_count(rt->client);
+  if (rt->is_cpu && count > requested_devices()) {
+    count = requested_devices();  // some builds of XLA:CPU make four unasked
+  }
   if (count < 1) {
     tt_pjrt_client_free(rt->client);
     rt->client = NULL;

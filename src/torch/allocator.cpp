@@ -1,5 +1,6 @@
 // Device memory, and pinned host memory.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
@@ -63,7 +64,7 @@ class TpuAllocator final : public c10::DeviceAllocator {
 
 // Pinned memory: page-locking buys nothing until a transfer is asynchronous, so this is aligned host memory that
 // PyTorch can tell apart.
-class PinnedAllocator final : public c10::Allocator {
+class PinnedAllocator final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(size_t nbytes) override {
     void *data = c10::alloc_cpu(nbytes);
@@ -77,6 +78,13 @@ class PinnedAllocator final : public c10::Allocator {
   void copy_data(void *destination, const void *source, size_t count) const override {
     default_copy_data(destination, source, count);
   }
+  // Nothing is cached, and a transfer is done with the memory when it returns.
+  bool record_event(void *, void *, c10::Stream) override { return true; }
+  void empty_cache() override {}
+  at::HostStats get_stats() override { return {}; }
+  void reset_accumulated_stats() override {}
+  void reset_peak_stats() override {}
+
   bool contains(const void *data) {
     std::lock_guard<std::mutex> lock(mutex_);
     auto after = blocks_.upper_bound(const_cast<void *>(data));
@@ -106,7 +114,7 @@ void PinnedAllocator::release(void *data) {
   c10::free_cpu(data);
 }
 
-const bool g_registered = (c10::SetAllocator(kTpu, &g_allocator), true);
+const bool g_registered = (c10::SetAllocator(kTpu, &g_allocator), at::setHostAllocator(kTpu, &g_pinned), true);
 
 }  // namespace
 

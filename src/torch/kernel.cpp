@@ -93,7 +93,8 @@ std::unique_ptr<Kernel> Kernel::create(const std::string &rule, const c10::Funct
   int mutated_list = -1;
   for (size_t i = 0; i < arguments.size(); i++) {
     const auto &argument = arguments[i];
-    tt_arg_kind kind = kind_of(argument.type());
+    // The schema's type of a dtype, a layout and a memory format is int; the real one says what it is.
+    tt_arg_kind kind = kind_of(argument.real_type());
     bool written = argument.alias_info() && argument.alias_info()->isWrite();
     args[i] = {.name = argument.name().c_str(),
                .kind = kind,

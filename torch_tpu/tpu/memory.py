@@ -57,7 +57,12 @@ def memory_stats_as_nested_dict(device=None):
         "allocated": stats["allocation_count"],
         "freed": stats["free_count"],
     }
-    allocated = {"current": stats["allocated"], "peak": stats["allocated_peak"]}
+    allocated = {
+        "current": stats["allocated"],
+        "peak": stats["allocated_peak"],
+        "allocated": stats["allocated_total"],
+        "freed": stats["allocated_total"] - stats["allocated"],
+    }
     return {
         "allocation": {"all": allocations},
         "active": {"all": dict(allocations)},
