@@ -532,7 +532,7 @@ static tt_hlo polynomial_of(polynomial kind, tt_hlo x, tt_hlo n) {
   }
   // A degree that int64 can't hold counts as negative, as the CPU's conversion makes it.
   tt_hlo degree = v_and(v_gtc(n, -1), v_ltc(n, 9.2e18));
-  n = v_if(degree, tt_hlo_unary(TT_FLOOR, n), v_const(n, 0));
+  n = v_if(degree, v_max(tt_hlo_unary(TT_FLOOR, n), v_const(n, 0)), v_const(n, 0));
   tt_hlo value;
   if (kind <= O_SW) {
     static const double limits[] = {6, 8, 8, 8, 6, 6, 6, 4};

@@ -6,11 +6,15 @@ extern const tt_rule_entry tt_rules_adaptive[];
 extern const tt_rule_entry tt_rules_attention[];
 extern const tt_rule_entry tt_rules_conv[];
 extern const tt_rule_entry tt_rules_creation[];
+extern const tt_rule_entry tt_rules_distance[];
 extern const tt_rule_entry tt_rules_embedding[];
+extern const tt_rule_entry tt_rules_fft[];
+extern const tt_rule_entry tt_rules_fold[];
 extern const tt_rule_entry tt_rules_foreach[];
 extern const tt_rule_entry tt_rules_grid_sample[];
 extern const tt_rule_entry tt_rules_index[];
 extern const tt_rule_entry tt_rules_internal[];
+extern const tt_rule_entry tt_rules_linalg[];
 extern const tt_rule_entry tt_rules_loss[];
 extern const tt_rule_entry tt_rules_matmul[];
 extern const tt_rule_entry tt_rules_nonzero[];
@@ -40,11 +44,15 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_attention,
     tt_rules_conv,
     tt_rules_creation,
+    tt_rules_distance,
     tt_rules_embedding,
+    tt_rules_fft,
+    tt_rules_fold,
     tt_rules_foreach,
     tt_rules_grid_sample,
     tt_rules_index,
     tt_rules_internal,
+    tt_rules_linalg,
     tt_rules_loss,
     tt_rules_matmul,
     tt_rules_nonzero,

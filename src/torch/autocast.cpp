@@ -26,6 +26,8 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(KERNEL_DIFFERENT_REDISPATCH_SIGNATURE_PRIVATEUSEONE)
 #define TT_PROMOTE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, promote)
   AT_FORALL_PROMOTE(TT_PROMOTE)
+  // Its own log_softmax names a dtype, which keeps that in low precision: the loss as a whole is float32.
+  KERNEL_PRIVATEUSEONE(cross_entropy_loss, fp32)
   m.impl(TORCH_SELECTIVE_NAME("aten::binary_cross_entropy"), TORCH_FN((&banned)));
 }
 
