@@ -307,24 +307,6 @@ static void build_cross(tt_rule *r) {
   }
 }
 
-static void build_trace(tt_rule *r) {
-  const tt_operand *x = tt_operand_of(r, "self");
-  if (!x) {
-    return;
-  }
-  if (x->ndim != 2) {
-    tt_fail(r, TT_ERR_RUNTIME, "expected a matrix, but got tensor with dim %d", x->ndim);
-    return;
-  }
-  if (x->dtype == TT_PRED || tt_is_barebones_unsigned(x->dtype)) {
-    tt_fail_dtype(r, "trace", x->dtype);
-    return;
-  }
-  tt_hlo a = tt_in_as(r, "self", tt_is_integral(x->dtype) ? TT_S64 : tt_opmath(x->dtype));
-  tt_hlo sum = a ? v_reduce_all(TT_SUM, v_if(in_band(a, 0, 0), a, v_const(a, 0))) : NULL;
-  tt_ret(r, 0, tt_is_integral(x->dtype) ? sum : tt_cast(sum, x->dtype));
-}
-
 const tt_rule_entry tt_rules_linalg[] = {
     {.name = "aten::linalg_cholesky_ex", .build = build_cholesky, .kind = CHOLESKY_EX},
     {.name = "aten::cholesky", .build = build_cholesky, .kind = CHOLESKY},
@@ -333,6 +315,5 @@ const tt_rule_entry tt_rules_linalg[] = {
     {.name = "aten::linalg_solve_triangular", .build = build_solve_triangular},
     {.name = "aten::triangular_solve", .build = build_triangular_solve},
     {.name = "aten::linalg_cross", .build = build_cross},
-    {.name = "aten::trace", .build = build_trace},
     {0},
 };

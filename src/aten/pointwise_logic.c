@@ -189,6 +189,17 @@ static void build_clamp(tt_rule *r) {
   build_clamp_of(r, "min", "max");
 }
 
+// ---- assertions on values ----
+
+static void build_assert(tt_rule *r) {
+  const tt_operand *self = tt_operand_of(r, "self");
+  const char *message = tt_string(r, "assert_msg");
+  if (self) {
+    tt_device_assert(r, tt_in_as(r, "self", TT_PRED), TT_ERR_RUNTIME, "%s",
+                     message ? message : "Expected Tensor with single nonzero value, but got zero");
+  }
+}
+
 #define COMPARE(name, kind)                                           \
   {"aten::" name ".Tensor", build_compare, kind, NULL, NULL, NULL},   \
       {"aten::" name ".Scalar", build_compare, kind, NULL, NULL, NULL}
@@ -228,5 +239,7 @@ const tt_rule_entry tt_rules_pointwise_logic[] = {
     KIND("clamp_min.Tensor", build_clamp, 0),
     KIND("clamp_max", build_clamp, 0),
     KIND("clamp_max.Tensor", build_clamp, 0),
+    KIND("_assert_async", build_assert, 0),
+    KIND("_assert_async.msg", build_assert, 0),
     {.name = NULL},
 };

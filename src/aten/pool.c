@@ -541,6 +541,50 @@ static void build_avg_pool_backward(tt_rule *r) {
   tt_ret_format(r, 0, tt_cast(dx, x->dtype), flat && tt_is_channels_last(x));
 }
 
+// ---- unpooling ----
+
+static void build_max_unpool(tt_rule *r) {
+  const int32_t n = tt_rule_kind(r);
+  const tt_operand *x = tt_operand_of(r, "self"), *at = tt_operand_of(r, "indices");
+  int32_t count;
+  const int64_t *size = tt_ints(r, "output_size", &count);
+  if (!x || !at) {
+    return;
+  }
+  if (at->dtype != TT_S64) {
+    tt_fail(r, TT_ERR_RUNTIME, "elements in indices should be type int64 but got: %s", tt_type_name(at->dtype));
+  } else if (count != n) {
+    tt_fail(r, TT_ERR_RUNTIME, "There should be exactly %d elements (%s) in output_size, but got %d elements.", n,
+            n == 2 ? "height, width" : "depth, height, width", count);
+  } else if (x->ndim != n + 1 && x->ndim != n + 2) {
+    tt_fail(r, TT_ERR_RUNTIME, "Input to max_unpooling%dd should be a %dd or %dd Tensor, but got a tensor with %d dimensions.",
+            n, n + 1, n + 2, x->ndim);
+  } else if (at->ndim != x->ndim || memcmp(at->sizes, x->sizes, sizeof *x->sizes * (size_t)x->ndim)) {
+    tt_fail(r, TT_ERR_RUNTIME, "Expected shape of indices to be same as that of the input tensor (%s) but got indices "
+            "tensor with shape: %s", tt_dims_text(x->sizes, x->ndim).text, tt_dims_text(at->sizes, at->ndim).text);
+  }
+  if (tt_failed(r)) {
+    return;
+  }
+  int64_t dims[TT_MAX_RANK], planes = 1, positions = 1, each = 1;
+  for (int32_t d = 0; d < x->ndim; d++) {
+    const int32_t i = d - (x->ndim - n);
+    dims[d] = i < 0 ? x->sizes[d] : size[i];
+    *(i < 0 ? &planes : &positions) *= dims[d];
+    each *= i < 0 ? 1 : x->sizes[d];
+  }
+  const int64_t total = planes * positions, flat[] = {planes, each};
+  tt_hlo index = tt_hlo_reshape(tt_in(r, "indices"), flat, 2);
+  tt_hlo valid = v_and(v_gec(index, 0), v_ltc(index, (double)positions));
+  tt_device_assert(r, valid, TT_ERR_RUNTIME, "Found an invalid max index (output volumes are of size %s)",
+                   tt_dims_text(size, n).text);
+  index = index ? v_add(index, v_mulc(v_iota(index, TT_S64, 0), (double)positions)) : NULL;
+  index = index ? v_if(valid, index, v_const(index, -1)) : NULL;
+  tt_hlo zeros = tt_hlo_const(tt_b(r), x->dtype, 0, &total, 1);
+  tt_hlo y = tt_put_flat(TT_SCATTER_SET, zeros, v_flat(tt_cast(index, v_position_type(total))), v_flat(tt_in(r, "self")));
+  tt_ret_format(r, 0, tt_hlo_reshape(y, dims, x->ndim), n == 2 && tt_is_channels_last(x));
+}
+
 const tt_rule_entry tt_rules_pool[] = {
     {.name = "aten::max_pool2d_with_indices", .build = build_max_pool, .kind = POOL_2D},
     {.name = "aten::max_pool3d_with_indices", .build = build_max_pool, .kind = POOL_3D},
@@ -550,5 +594,7 @@ const tt_rule_entry tt_rules_pool[] = {
     {.name = "aten::avg_pool3d", .build = build_avg_pool, .kind = POOL_3D},
     {.name = "aten::avg_pool2d_backward", .build = build_avg_pool_backward, .kind = POOL_2D},
     {.name = "aten::avg_pool3d_backward", .build = build_avg_pool_backward, .kind = POOL_3D},
+    {.name = "aten::max_unpool2d", .build = build_max_unpool, .kind = POOL_2D},
+    {.name = "aten::max_unpool3d", .build = build_max_unpool, .kind = POOL_3D},
     {0},
 };

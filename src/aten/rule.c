@@ -329,7 +329,6 @@ tt_status *tt_rule_run(const tt_call_info *call, tt_lowered *out) {
   }
   TT_TRY(tt_hlo_builder_create(call->op->short_name, &rule.b));
   describe_operands(&rule);
-  tt_hlo_set_location(rule.b, call->op->name);
   call->op->rule->build(&rule);
   tt_status *status = tt_rule_finish(&rule);
   tt_hlo_builder_free(rule.b);

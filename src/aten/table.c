@@ -9,7 +9,6 @@ extern const tt_rule_entry tt_rules_creation[];
 extern const tt_rule_entry tt_rules_distance[];
 extern const tt_rule_entry tt_rules_embedding[];
 extern const tt_rule_entry tt_rules_fft[];
-extern const tt_rule_entry tt_rules_fold[];
 extern const tt_rule_entry tt_rules_foreach[];
 extern const tt_rule_entry tt_rules_grid_sample[];
 extern const tt_rule_entry tt_rules_index[];
@@ -47,7 +46,6 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_distance,
     tt_rules_embedding,
     tt_rules_fft,
-    tt_rules_fold,
     tt_rules_foreach,
     tt_rules_grid_sample,
     tt_rules_index,

@@ -3,15 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "base/trace.h"
 #include "eager/key.h"
 
 // ---- building a record ----
 static tt_status *compile(tt_record *record, const tt_engine *engine) {
   tt_runtime *rt = &tt_the_runtime;
   tt_pjrt_compile_options options = {rt->option_names, rt->option_values, rt->option_count};
+  TT_LOG(DEBUG, "%s\n%s", record->op->name, record->lowered.text);
   uint64_t begin = tt_time_ns();
+  tt_trace_begin("compile");
   tt_status *status = tt_pjrt_compile(rt->client, record->lowered.text, strlen(record->lowered.text), &options,
                                       engine->device, &record->executable);
+  tt_trace_end();
   tt_count(&rt->counters.compiles, 1);
   tt_count(&rt->counters.compile_ns, (int64_t)(tt_time_ns() - begin));
   if (status) {

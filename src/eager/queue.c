@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/trace.h"
 #include "eager/internal.h"
 
 enum { SPINS_BEFORE_SLEEP = 4000, SPINS_BEFORE_WAIT = 2000 };
@@ -217,8 +218,10 @@ static void run_with(tt_engine *engine, tt_task *task, tt_pjrt_buffer **argument
     arguments[i] = task->inputs[i]->buffer;
   }
   tt_pjrt_event *done = NULL;
+  tt_trace_begin(task->record->op->name);
   tt_status *status = tt_pjrt_execute(tt_the_runtime.client, task->record->executable, engine->device, arguments,
                                       task->donate, task->input_count, results, &done);
+  tt_trace_end();
   tt_count(&tt_the_runtime.counters.executions, 1);
   if (status) {
     fail_task(engine, task, tt_status_prefix(status, "%s", task->record->op->name), true);
