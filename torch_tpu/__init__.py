@@ -5,18 +5,22 @@ it too, also where autoloading is off or declined to.
 """
 
 import os
+import sys
 
 __all__ = ["__version__", "load", "verify_plugin"]
 
 
 def _autoload():
     """Entry point of the group torch.backends. Never fails: `import torch` must work whatever is wrong here."""
-    if os.environ.get("TORCH_TPU_AUTOLOAD", "1") == "0":
-        return
     try:
-        from torch_tpu import _loader
+        if os.environ.get("TORCH_TPU_AUTOLOAD", "1") != "0":
+            from torch_tpu import _loader
 
-        _loader.autoload()
+            if _loader.autoload():
+                return
+        # A later `import torch_tpu` asks for the device: it must run this module again.
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torch_tpu"]:
+            del sys.modules[name]
     except Exception as error:
         import warnings
 
@@ -47,8 +51,6 @@ def __getattr__(name):
 
 
 def _imported_by_autoload():
-    import sys
-
     spec = getattr(sys.modules.get("torch"), "__spec__", None)
     return getattr(spec, "_initializing", False)
 

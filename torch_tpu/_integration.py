@@ -8,6 +8,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 def install():
     _install_dlpack()
+    _install_storage_files()
     _install_pickling()
     _install_process_group()
 
@@ -45,6 +46,24 @@ def _install_dlpack():
     __dlpack__.__doc__ = export.__doc__
     torch.Tensor.__dlpack_device__ = __dlpack_device__
     torch.Tensor.__dlpack__ = __dlpack__
+
+
+# ---- storages in files ----
+# The old format of torch.save, which pickle uses, reads and writes a storage's memory by its address.
+def _install_storage_files():
+    write_file, set_from_file = torch.UntypedStorage._write_file, torch.UntypedStorage._set_from_file
+
+    def _write_file(self, *arguments):
+        return write_file(self.cpu() if self.device.type == "tpu" else self, *arguments)
+
+    def _set_from_file(self, *arguments):
+        if self.device.type != "tpu":
+            return set_from_file(self, *arguments)
+        self.copy_(set_from_file(torch.UntypedStorage(self.nbytes()), *arguments))
+        return self
+
+    torch.UntypedStorage._write_file = _write_file
+    torch.UntypedStorage._set_from_file = _set_from_file
 
 
 # ---- pickling between processes ----

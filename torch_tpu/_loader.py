@@ -18,7 +18,7 @@ def load():
 
 
 def autoload():
-    """`load`, but not where PyTorch was built for another accelerator and there is no TPU."""
+    """`load`, but not where PyTorch was built for another accelerator and there is no TPU. True if it loaded."""
     import torch
 
     from torch_tpu import _plugins
@@ -33,8 +33,9 @@ def autoload():
             "TORCH_TPU_AUTOLOAD=0 silences this.",
             stacklevel=4,
         )
-        return
+        return False
     load()
+    return True
 
 
 def _init_device(device="tpu"):

@@ -216,6 +216,10 @@ static void build_softshrink(tt_rule *r) {
   tt_dtype dtype;
   tt_hlo x = float_in(r, "self", "softshrink_cpu", &dtype);
   tt_hlo lambd = number(r, "lambd", x);
+  double known;
+  if (!tt_scalar_known(r, "lambd", &known)) {
+    tt_device_assert(r, v_gec(lambd, 0), TT_ERR_RUNTIME, "lambda must not be less than 0");
+  }
   tt_hlo low = v_if(v_lt(x, v_neg(lambd)), v_add(x, lambd), v_mulc(x, 0));
   tt_ret_elementwise(r, 0, tt_cast(v_if(v_gt(x, lambd), v_sub(x, lambd), low), dtype));
 }

@@ -87,10 +87,14 @@ static tt_hlo product(tt_rule *r, const attention *a, tt_hlo x, tt_hlo y, int32_
   const int32_t zero = 0;
   const tt_hlo_dot_dims dims = {.lhs_batch = &zero, .rhs_batch = &zero, .lhs_contract = &x_dim, .rhs_contract = &y_dim,
                                 .batch_count = 1, .contract_count = 1};
-  const tt_dtype type = a->dtype == TT_BF16 ? TT_BF16 : a->compute;
-  return x && y ? tt_hlo_dot_general(tt_hlo_convert(x, type), tt_hlo_convert(y, type), &dims, tt_matmul_precision(r),
-                                     a->compute)
-                : NULL;
+  if (a->dtype == TT_BF16) {  // XLA:CPU has no kernel for it but rounds the same
+    x = tt_hlo_convert(x, TT_BF16);
+    y = tt_hlo_convert(y, TT_BF16);
+  }
+  const tt_dtype type = a->dtype == TT_BF16 && !tt_rule_is_cpu(r) ? TT_BF16 : a->compute;
+  x = x ? tt_hlo_convert(x, type) : NULL;
+  y = y ? tt_hlo_convert(y, type) : NULL;
+  return x && y ? tt_hlo_dot_general(x, y, &dims, tt_matmul_precision(r), a->compute) : NULL;
 }
 
 static tt_hlo scaled(tt_rule *r, const attention *a, tt_hlo x) {

@@ -537,7 +537,14 @@ static void build_convolution(tt_rule *r) {
 
 // The gradients of a transposed convolution are those of its transpose, with x and dy changing places.
 static tt_hlo input_gradient(tt_rule *r, tt_hlo dy, tt_hlo w, const tt_operand *x, const conv_args *c) {
-  return c->transposed ? convolve(r, dy, w, c) : convolve_transposed(r, dy, w, x->sizes + 2, c);
+  if (!c->transposed) {
+    return convolve_transposed(r, dy, w, x->sizes + 2, c);
+  }
+  tt_hlo dx = convolve(r, dy, w, c);
+  for (int32_t i = 0; i < c->n; i++) {  // output padding of a stride or more fits further windows
+    dx = tt_hlo_slice_dim(dx, i + 2, 0, x->sizes[i + 2], 1);
+  }
+  return dx;
 }
 
 static bool check_output_gradient(tt_rule *r, const tt_operand *dy, const tt_operand *x, const tt_operand *w,

@@ -19,9 +19,8 @@ static void build_fill(tt_rule *r) {
     return;
   }
   tt_dtype from = value ? value->dtype : tt_scalar_type(r, "value");
-  if (!value && tt_dtype_is_complex(from) && !tt_dtype_is_complex(self->dtype)) {
-    tt_fail(r, TT_ERR_RUNTIME, "value cannot be converted to type %s without overflow",
-            tt_type_meta_name(self->dtype));
+  if (!value && tt_dtype_is_complex(from) && !tt_dtype_is_complex(self->dtype) && self->dtype != TT_PRED) {
+    tt_fail_overflow(r, self->dtype);
     return;
   }
   tt_ret(r, 0, tt_hlo_broadcast_to(tt_in_number(r, "value", self->dtype), self->sizes, self->ndim));
@@ -105,7 +104,7 @@ static void build_range(tt_rule *r) {
   int64_t start = static_int(r, "start", 0), end = static_int(r, "end", 0), step = static_int(r, "step", 1);
   bool is_int = tt_dtype_is_int(out->dtype);
   if (is_int && step == 0) {
-    tt_fail(r, TT_ERR_RUNTIME, "step must be nonzero");
+    tt_fail(r, TT_ERR_VALUE, "step must be nonzero");
     return;
   }
   if (out->dtype == TT_S64 && !inclusive) {
@@ -127,8 +126,10 @@ static tt_hlo linear(tt_rule *r, int64_t steps, tt_dtype dtype, tt_dtype compute
   if (steps == 1) {
     return tt_hlo_broadcast_to(start, &steps, 1);
   }
-  tt_hlo step = v_div(v_sub(end, start), v_const(start, (double)(steps - 1)));
+  tt_hlo range = v_sub(end, start);
   tt_dtype real = tt_dtype_real(compute);
+  tt_hlo step = tt_dtype_is_complex(compute) ? v_div(range, v_const(range, (double)(steps - 1)))
+                                             : v_divc(range, (double)(steps - 1));
   tt_hlo i = iota(r, real, steps);
   tt_hlo from_start = tt_cast(i, compute), from_end = tt_cast(v_csub((double)(steps - 1), i), compute);
   tt_hlo wide_step = v_like(step, from_start);

@@ -16,10 +16,10 @@ static tt_hlo product(tt_rule *r, tt_hlo x, tt_hlo y, const tt_hlo_dot_dims *dim
   }
   const tt_dtype dtype = x->dtype;
   tt_dtype result = TT_DTYPE_INVALID;
-  if (dtype == TT_BF16) {
+  if (dtype == TT_BF16 && !tt_rule_is_cpu(r)) {  // not every shape has a kernel in XLA:CPU
     result = TT_F32;
-  } else if (dtype == TT_F16 || (tt_dtype_is_int(dtype) && tt_dtype_size(dtype) < 4)) {
-    const tt_dtype wide = dtype == TT_F16 ? TT_F32 : TT_S32;
+  } else if (tt_opmath(dtype) != dtype || (tt_dtype_is_int(dtype) && tt_dtype_size(dtype) < 4)) {
+    const tt_dtype wide = tt_dtype_is_int(dtype) ? TT_S32 : TT_F32;
     x = tt_hlo_convert(x, wide);
     y = tt_hlo_convert(y, wide);
   }

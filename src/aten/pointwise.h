@@ -42,6 +42,11 @@ static inline tt_hlo v_isnan(tt_hlo x) { return v_ne(x, x); }
 static inline tt_hlo v_like(tt_hlo scalar, tt_hlo like) {
   return scalar && like ? tt_hlo_broadcast_to(scalar, like->dims, like->rank) : NULL;
 }
+// x / c rounded once: XLA multiplies by a rounded 1 / c, so the remainder is divided too.
+static inline tt_hlo v_divc(tt_hlo x, double c) {
+  tt_hlo by = v_const(x, c), q = v_div(x, by);
+  return v_if(tt_hlo_unary(TT_IS_FINITE, q), v_add(q, v_div(v_sub(x, v_mul(q, by)), by)), q);
+}
 // c[0] x^(n-1) + ... + c[n-1].
 static inline tt_hlo v_polynomial(tt_hlo x, const double *c, int32_t n) {
   tt_hlo y = v_const(x, c[0]);
@@ -57,6 +62,8 @@ const char *tt_type_name(tt_dtype dtype);
 const char *tt_type_meta_name(tt_dtype dtype);
 // "<kernel>" not implemented for '<type>': NotImplementedError.
 void tt_fail_dtype(tt_rule *r, const char *kernel, tt_dtype dtype);
+// "value cannot be converted to type int64_t without overflow".
+void tt_fail_overflow(tt_rule *r, tt_dtype dtype);
 bool tt_is_integral(tt_dtype dtype);           // integers and bool
 bool tt_is_barebones_unsigned(tt_dtype dtype);  // uint16, uint32, uint64
 // tt_result_type over operands (NULLs are skipped) and the type of one number (or INVALID).

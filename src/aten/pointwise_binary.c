@@ -65,9 +65,20 @@ static tt_hlo f_copysign(tt_hlo x, tt_hlo y) {
 
 static tt_hlo f_nextafter(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_NEXT_AFTER, x, y); }
 
+// From the operand with the greater real part, so that its imaginary part is kept whole.
+static tt_hlo complex_logaddexp(tt_hlo x, tt_hlo y) {
+  tt_hlo rx = tt_hlo_unary(TT_REAL, x), ry = tt_hlo_unary(TT_REAL, y);
+  tt_hlo less = v_lt(rx, ry);
+  tt_hlo least = v_if(less, x, y), most = v_if(less, y, x);
+  tt_hlo sum = v_add(most, tt_hlo_unary(TT_LOG1P, v_exp(v_sub(least, most))));
+  tt_hlo equal = v_and(v_eq(rx, ry), v_not(tt_hlo_unary(TT_IS_FINITE, rx)));
+  tt_hlo infinite = v_if(v_ltc(rx, 0), least, v_log(v_add(v_exp(x), v_exp(y))));
+  return v_if(v_isnan(x), x, v_if(v_isnan(y), y, v_if(equal, infinite, sum)));
+}
+
 static tt_hlo f_logaddexp(tt_hlo x, tt_hlo y) {
   if (x && tt_dtype_is_complex(x->dtype)) {
-    return v_log(v_add(v_exp(x), v_exp(y)));
+    return complex_logaddexp(x, y);
   }
   tt_hlo most = v_max(x, y);
   tt_hlo sum = v_add(most, tt_hlo_unary(TT_LOG1P, v_exp(v_neg(v_abs(v_sub(x, y))))));
@@ -237,6 +248,9 @@ static tt_hlo opmath_in(tt_rule *r, const char *name, tt_dtype dtype) {
   const tt_operand *x = tt_scalar_type(r, name) == TT_DTYPE_INVALID ? tt_operand_of(r, name) : NULL;
   tt_dtype compute = tt_opmath(dtype);
   bool is_number = (!x || x->ndim == 0) && compute != dtype;
+  if (tt_scalar_type(r, name) == TT_S64 && tt_dtype_is_int(dtype)) {  // wraps, as a tensor made of it would
+    return tt_cast(tt_scalar(r, name, TT_S64), dtype);
+  }
   return is_number ? tt_in_number(r, name, compute) : tt_cast(tt_in_number(r, name, dtype), compute);
 }
 
@@ -515,6 +529,12 @@ static void build_complex(tt_rule *r) {
   }
   tt_hlo xy[2] = {tt_in(r, first), tt_in(r, second)};
   tt_broadcast(r, xy, 2);
+  const tt_operand *out = tt_operand_of(r, "out");
+  if (out && out->dtype != tt_dtype_complex(a->dtype)) {
+    tt_fail(r, TT_ERR_RUNTIME, "Expected object of scalar type %s but got scalar type %s for argument 'out'",
+            tt_type_name(tt_dtype_complex(a->dtype)), tt_type_name(out->dtype));
+    return;
+  }
   if (polar) {
     tt_hlo size = xy[0], angle = xy[1];
     xy[0] = v_mul(size, tt_hlo_unary(TT_COS, angle));

@@ -133,8 +133,7 @@ static void build_masked_fill(tt_rule *r) {
     from = value->dtype;
   }
   if (tt_dtype_is_complex(from) && !tt_dtype_is_complex(self->dtype)) {
-    tt_fail(r, TT_ERR_RUNTIME, "value cannot be converted to type %s without overflow",
-            tt_type_meta_name(self->dtype));
+    tt_fail_overflow(r, self->dtype);
     return;
   }
   tt_hlo xs[3] = {tt_in(r, "mask"), tt_in(r, "self"), tt_in_number(r, "value", self->dtype)};

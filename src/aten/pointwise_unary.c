@@ -1,6 +1,7 @@
 // Unary elementwise operators.
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "aten/pointwise.h"
 
@@ -155,6 +156,8 @@ static bool refused(tt_rule *r, int32_t kind, tt_dtype dtype) {
   } else if (complex && kind == PW_SIGN) {
     tt_fail(r, TT_ERR_NOT_IMPLEMENTED,
             "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use torch.sgn instead.");
+  } else if (complex && kind == PW_ABS && !strcmp(tt_rule_name(r), "abs_")) {
+    tt_fail(r, TT_ERR_RUNTIME, "In-place abs is not supported for complex tensors.");
   } else {
     return false;
   }
@@ -282,10 +285,10 @@ static void build_round_decimals(tt_rule *r) {
   }
   tt_dtype dtype = x->dtype;
   x = tt_cast(x, tt_opmath(dtype));
-  tt_hlo ten = v_const(x, pow(10, (double)(decimals < 0 ? -decimals : decimals)));
+  double ten = pow(10, (double)(decimals < 0 ? -decimals : decimals));
   tt_hlo y = decimals == 0  ? tt_hlo_unary(TT_ROUND_EVEN, x)
-             : decimals > 0 ? v_div(tt_hlo_unary(TT_ROUND_EVEN, v_mul(x, ten)), ten)
-                            : v_mul(tt_hlo_unary(TT_ROUND_EVEN, v_div(x, ten)), ten);
+             : decimals > 0 ? v_divc(tt_hlo_unary(TT_ROUND_EVEN, v_mulc(x, ten)), ten)
+                            : v_mulc(tt_hlo_unary(TT_ROUND_EVEN, v_divc(x, ten)), ten);
   tt_ret_elementwise(r, 0, tt_cast(y, dtype));
 }
 
@@ -380,6 +383,30 @@ static void build_polygamma(tt_rule *r) {
   tt_ret_elementwise(r, 0, tt_cast(v_mulc(zeta, n % 2 ? factorial : -factorial), dtype));
 }
 
+// lgamma(x) + lgamma(x - 1/2) + ... + p (p - 1) / 4 log(pi)
+static void build_mvlgamma(tt_rule *r) {
+  tt_hlo x = tt_in(r, "self");
+  int64_t p = tt_int(r, "p", 1);
+  if (!x) {
+    return;
+  }
+  if (p < 1) {
+    tt_fail(r, TT_ERR_RUNTIME, "p has to be greater than or equal to 1");
+    return;
+  }
+  if (tt_dtype_is_complex(x->dtype)) {
+    tt_fail_dtype(r, "lgamma_vml_cpu", x->dtype);
+    return;
+  }
+  tt_dtype dtype = tt_float_type(r, x->dtype);
+  x = tt_cast(tt_cast(x, dtype), tt_opmath(dtype));
+  tt_hlo sum = v_const(x, (double)(p * (p - 1)) * 0.25 * log(M_PI));
+  for (int64_t i = 0; i < p; i++) {
+    sum = v_add(sum, tt_hlo_unary(TT_LGAMMA, v_addc(x, -0.5 * (double)i)));
+  }
+  tt_ret(r, 0, tt_cast(sum, dtype));
+}
+
 #define UNARY(name, kind) {"aten::" name, build_unary, kind, NULL, NULL, NULL}
 #define PREDICATE(name, kind) {"aten::" name, build_predicate, kind, NULL, NULL, NULL}
 
@@ -435,5 +462,6 @@ const tt_rule_entry tt_rules_pointwise_unary[] = {
     {.name = "aten::nan_to_num", .build = build_nan_to_num},
     {.name = "aten::frexp.Tensor", .build = build_frexp},
     {.name = "aten::polygamma", .build = build_polygamma},
+    {.name = "aten::mvlgamma", .build = build_mvlgamma},
     {.name = NULL},
 };

@@ -57,7 +57,8 @@ static void build_uniform(tt_rule *r) {
 }
 
 static tt_hlo std_checked(tt_rule *r, tt_hlo std) {
-  tt_device_assert(r, v_ge(std, v_const(std, 0)), TT_ERR_RUNTIME, "normal expects all elements of std >= 0.0");
+  const char *text = std && std->rank ? "normal expects all elements of std >= 0.0" : "normal expects std >= 0.0";
+  tt_device_assert(r, v_gec(std, 0), TT_ERR_RUNTIME, "%s", text);
   return std;
 }
 
@@ -108,7 +109,7 @@ static tt_hlo draw(tt_rule *r, int32_t kind, tt_dtype compute, const tt_operand 
   tt_hlo u = open_uniform(r, compute, self->sizes, self->ndim);
   if (kind == E_EXPONENTIAL) {
     tt_hlo rate = number(r, "lambd", compute);
-    tt_device_assert(r, v_gec(rate, 0), TT_ERR_RUNTIME, "exponential_ expects lambda >= 0.0");
+    tt_device_assert(r, v_gtc(rate, 0), TT_ERR_RUNTIME, "exponential_ expects lambda > 0.0");
     return v_div(v_neg(v_log(u)), v_like(rate, u));
   }
   if (kind == E_CAUCHY) {
@@ -123,7 +124,7 @@ static tt_hlo draw(tt_rule *r, int32_t kind, tt_dtype compute, const tt_operand 
 }
 
 static void build_draw(tt_rule *r) {
-  static const char *const kernels[] = {"exponential_cpu", "cauchy_cpu", "log_normal_cpu", "geometric_cpu"};
+  static const char *const names[] = {"Exponential", "Cauchy", "LogNormal"};
   int32_t kind = tt_rule_kind(r);
   const tt_operand *self = tt_operand_of(r, "self");
   if (!self) {
@@ -131,7 +132,14 @@ static void build_draw(tt_rule *r) {
   }
   bool whole = kind == E_GEOMETRIC && tt_dtype_is_int(self->dtype);
   if (!tt_dtype_is_float(self->dtype) && !whole) {
-    tt_fail_dtype(r, kernels[kind], self->dtype);
+    if (kind == E_GEOMETRIC) {
+      tt_fail_dtype(r, "geometric_cpu", self->dtype);
+    } else {
+      tt_fail(r, TT_ERR_RUNTIME,
+              "%s distribution is a continuous probability distribution. dtype must be a floating point but you "
+              "specified %s",
+              names[kind], kind == E_EXPONENTIAL ? tt_type_name(self->dtype) : tt_type_meta_name(self->dtype));
+    }
     return;
   }
   tt_ret(r, 0, tt_cast(draw(r, kind, whole ? TT_F32 : tt_opmath(self->dtype), self), self->dtype));
@@ -207,7 +215,9 @@ static tt_hlo whole_numbers(tt_rule *r, const tt_operand *self, int64_t low, uin
   tt_dtype bits_type = wide ? TT_U64 : TT_U32;
   tt_hlo bits = tt_random_bits(r, bits_type, self->sizes, self->ndim);
   if (range != 0) {
-    tt_hlo limit = tt_hlo_const_int(tt_b(r), bits_type, (int64_t)range, self->sizes, self->ndim);
+    // Through s64, which wraps: half of the u64 have no constant of their own.
+    tt_hlo limit = tt_hlo_const_int(tt_b(r), TT_S64, (int64_t)range, self->sizes, self->ndim);
+    limit = tt_hlo_convert(limit, bits_type);
     bits = tt_hlo_binary(TT_REMAINDER, bits, limit);
   }
   tt_hlo value = tt_hlo_convert(bits, TT_S64);
@@ -250,7 +260,7 @@ static void build_random(tt_rule *r) {
     return;
   }
   if (tt_dtype_is_complex(self->dtype)) {
-    tt_fail_dtype(r, "random_cpu", self->dtype);
+    tt_fail_dtype(r, "random_kernel_cpu", self->dtype);
     return;
   }
   int32_t kind = tt_rule_kind(r);
@@ -290,11 +300,12 @@ static void build_randperm(tt_rule *r) {
   }
   int32_t digits = digits_of(out->dtype);
   if (tt_dtype_is_float(out->dtype) && n > ((int64_t)1 << digits) + 1) {
-    tt_fail(r, TT_ERR_RUNTIME, "n cannot be greater than 2^%d+1 for %s type.", digits, tt_type_name(out->dtype));
+    tt_fail(r, TT_ERR_RUNTIME, "n cannot be greater than %lld for %s type.", ((long long)1 << digits) + 1,
+            tt_type_name(out->dtype));
     return;
   }
   if (tt_is_integral(out->dtype) && digits < 62 && n - 1 > ((int64_t)1 << digits) - 1) {
-    tt_fail(r, TT_ERR_RUNTIME, "n is too large for result tensor type: '%s'", tt_type_name(out->dtype));
+    tt_fail_overflow(r, out->dtype);
     return;
   }
   if (n == 0) {
@@ -311,6 +322,7 @@ static void build_randperm(tt_rule *r) {
 // ---- multinomial ----
 
 static bool multinomial_fits(tt_rule *r, const tt_operand *self, int64_t samples, bool replacement) {
+  const tt_operand *out = tt_operand_of(r, "out");
   if (self->ndim < 1 || self->ndim > 2) {
     tt_fail(r, TT_ERR_RUNTIME, "prob_dist must be 1 or 2 dim");
   } else if (!tt_dtype_is_float(self->dtype)) {
@@ -320,6 +332,10 @@ static bool multinomial_fits(tt_rule *r, const tt_operand *self, int64_t samples
     tt_fail(r, TT_ERR_RUNTIME, "cannot sample n_sample <= 0 samples");
   } else if (!replacement && samples > self->sizes[self->ndim - 1]) {
     tt_fail(r, TT_ERR_RUNTIME, "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
+  } else if (self->sizes[self->ndim - 1] > (int64_t)1 << 24) {
+    tt_fail(r, TT_ERR_RUNTIME, "number of categories cannot exceed 2^24");
+  } else if (out && out->dtype != TT_S64) {
+    tt_fail(r, TT_ERR_RUNTIME, "multinomial expects Long tensor out, got: %s", tt_type_name(out->dtype));
   }
   return !tt_failed(r);
 }

@@ -173,6 +173,14 @@ static void write_tensor(tt_rule *r, int32_t position, int32_t index, bool is_ou
             sizes_text(r, t->tensor->sizes, t->tensor->ndim), sizes_text(r, value->dims, value->rank));
     return;
   }
+  for (int32_t i = 0; i < t->tensor->ndim; i++) {
+    if (t->tensor->strides[i] == 0 && t->tensor->sizes[i] > 1) {
+      tt_fail(r, TT_ERR_RUNTIME,
+              "unsupported operation: more than one element of the written-to tensor refers to a single memory "
+              "location. Please clone() the tensor before performing the operation.");
+      return;
+    }
+  }
   tt_ret_record *ret = add_ret(r, position, tt_cast(value, dtype));
   if (ret) {
     ret->slot = t->slot;
@@ -183,7 +191,7 @@ static void write_tensor(tt_rule *r, int32_t position, int32_t index, bool is_ou
 // The argument that result i of this form aliases; -1: a new tensor.
 static int32_t alias_of(const tt_rule *r, int32_t i) {
   const tt_op *op = r->call->op;
-  return i < op->return_count ? op->return_alias[i] : -1;
+  return i >= 0 && i < op->return_count ? op->return_alias[i] : -1;
 }
 
 // True if result i was recorded as a write.
@@ -360,6 +368,9 @@ static void apply_write(tt_rule *r, const tt_ret_record *ret) {
     tt_fail(r, TT_ERR_INTERNAL, "a write of %s to a storage of %s", tt_dtype_torch_name(ret->value->dtype),
             tt_dtype_torch_name(slot->dtype));
     return;
+  }
+  if (tt_hlo_numel(ret->value) == 0 && slot->shape.numel > 0) {
+    return;  // an empty view: the storage stays as it is
   }
   tt_view view = {t->tensor->ndim, t->tensor->sizes, t->tensor->strides, 0};
   tt_hlo offset = NULL, base = slot->current;

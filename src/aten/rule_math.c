@@ -35,6 +35,18 @@ const char *tt_type_meta_name(tt_dtype dtype) {
   return names[(unsigned)dtype < TT_DTYPE_COUNT ? dtype : TT_DTYPE_INVALID];
 }
 
+void tt_fail_overflow(tt_rule *r, tt_dtype dtype) {
+  const char *name = dtype == TT_S8    ? "int8_t"
+                     : dtype == TT_S16 ? "int16_t"
+                     : dtype == TT_S64 ? "int64_t"
+                     : dtype == TT_U8  ? "uint8_t"
+                     : dtype == TT_U16 ? "uint16_t"
+                     : dtype == TT_U32 ? "uint32_t"
+                     : dtype == TT_U64 ? "uint64_t"
+                                       : tt_type_meta_name(dtype);
+  tt_fail(r, TT_ERR_RUNTIME, "value cannot be converted to type %s without overflow", name);
+}
+
 void tt_fail_dtype(tt_rule *r, const char *kernel, tt_dtype dtype) {
   tt_fail(r, TT_ERR_NOT_IMPLEMENTED, "\"%s\" not implemented for '%s'", kernel, tt_type_name(dtype));
 }
@@ -328,6 +340,18 @@ bool tt_broadcast(tt_rule *r, tt_hlo *values, int32_t count) {
   return true;
 }
 
+// A Scalar of a binary operator becomes a tensor first, so that it wraps or overflows where Scalar::to would refuse.
+static tt_hlo in_unchecked(tt_rule *r, const char *name, tt_dtype dtype) {
+  tt_dtype scalar = tt_scalar_type(r, name);
+  if (scalar == TT_S64 && tt_dtype_is_int(dtype)) {
+    return tt_cast(tt_scalar(r, name, TT_S64), dtype);
+  }
+  if (scalar != TT_DTYPE_INVALID && tt_opmath(dtype) != dtype) {
+    return tt_cast(tt_scalar(r, name, tt_opmath(dtype)), dtype);
+  }
+  return tt_in_number(r, name, dtype);
+}
+
 tt_hlo tt_in_number(tt_rule *r, const char *name, tt_dtype dtype) {
   return tt_scalar_type(r, name) == TT_DTYPE_INVALID ? tt_in_as(r, name, dtype) : tt_scalar(r, name, dtype);
 }
@@ -336,8 +360,8 @@ tt_dtype tt_binary_in(tt_rule *r, const char *x_name, const char *y_name, tt_hlo
   tt_hlo xy[2] = {NULL, NULL};
   tt_dtype dtype = tt_result_type(r, (const char *const[]){x_name, y_name}, 2);
   if (!tt_failed(r)) {
-    xy[0] = tt_in_number(r, x_name, dtype);
-    xy[1] = tt_in_number(r, y_name, dtype);
+    xy[0] = in_unchecked(r, x_name, dtype);
+    xy[1] = in_unchecked(r, y_name, dtype);
   }
   bool ok = tt_broadcast(r, xy, 2);
   *x = ok ? xy[0] : NULL;

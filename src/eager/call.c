@@ -144,7 +144,8 @@ static tt_status *param_value(const tt_call_state *s, const tt_record *record, c
     case TT_PARAM_NUMBER: {
       const tt_arg *arg = &s->args[param->arg];
       number = arg->tag == TT_ARG_NUMBERS ? &arg->u.numbers[param->index] : &arg->u.number;
-      return tt_scalar_value(s->engine, number, (tt_dtype)param->dtype, true, out_value);
+      bool checked = s->op->args[param->arg].kind != TT_KIND_FLOAT;  // PyTorch converts C++ doubles unchecked
+      return tt_scalar_value(s->engine, number, (tt_dtype)param->dtype, checked, out_value);
     }
     case TT_PARAM_RANDOM: {
       int32_t arg = record->lowered.generator_arg;
@@ -359,7 +360,7 @@ static tt_status *retype(tt_call_state *s) {
 
 // Engine lock held; released and taken again while something is built.
 static tt_status *find_record(tt_call_state *s, tt_record **out_record) {
-  for (;;) {
+  for (bool missed = false;;) {
     TT_TRY(tt_call_state_key(s));
     if (s->retype) {
       pthread_mutex_unlock(&s->engine->lock);
@@ -370,8 +371,10 @@ static tt_status *find_record(tt_call_state *s, tt_record **out_record) {
     }
     *out_record = tt_op_cache_find(&s->engine->cache, s->words, s->word_count, s->hash);
     if (*out_record) {
+      tt_count(&tt_the_runtime.counters.hits, !missed);
       return NULL;
     }
+    missed = true;
     tt_count(&tt_the_runtime.counters.misses, 1);
     TT_TRY(build_missing(s));
   }
@@ -380,7 +383,6 @@ static tt_status *find_record(tt_call_state *s, tt_record **out_record) {
 static tt_status *call_locked(tt_call_state *s, tt_results *out) {
   tt_record *record;
   TT_TRY(find_record(s, &record));
-  tt_count(&tt_the_runtime.counters.hits, 1);
   TT_TRY(prepare_results(record, out));
   if (out->resize_arg >= 0) {
     return NULL;

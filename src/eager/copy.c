@@ -213,8 +213,10 @@ static bool covers_all(const tt_tensor *t) {
 static tt_status *share_value(tt_engine *engine, tt_storage *destination, tt_storage *source) {
   pthread_mutex_lock(&engine->lock);
   tt_value *value = source->value;
-  if (value && destination != source) {
-    tt_value_ref(value);
+  if (destination != source) {
+    if (value) {
+      tt_value_ref(value);
+    }
     tt_storage_set_value(destination, value);
   }
   pthread_mutex_unlock(&engine->lock);
@@ -312,9 +314,13 @@ static tt_status *fresh_zeros(tt_engine *engine, tt_storage *storage, tt_dtype d
   }
   tt_status *status = tt_value_from_host(engine, zeros, dtype, &numel, 1, &value);
   free(zeros);
-  if (!status) {
-    set_value(engine, storage, value);
+  pthread_mutex_lock(&engine->lock);
+  if (!status && !storage->value) {
+    tt_storage_set_value(storage, value);
+    value = NULL;
   }
+  pthread_mutex_unlock(&engine->lock);
+  tt_value_unref(value);
   return status;
 }
 
@@ -322,13 +328,13 @@ tt_status *tt_storage_retype(const tt_tensor *tensor, tt_storage **out_copy) {
   tt_storage *storage = tensor->storage, *fresh;
   tt_engine *engine;
   TT_TRY(tt_engine_of(storage->device, &engine));
-  if (!storage->value) {  // nothing stored: another operand gave it a type in this call
+  tt_value *value;
+  while (!(value = hold_value(engine, storage))) {  // nothing stored: another operand gave it a type in this call
     TT_TRY(fresh_zeros(engine, storage, (tt_dtype)tensor->dtype));
     if (!out_copy) {
       return NULL;
     }
   }
-  tt_value *value = hold_value(engine, storage);
   tt_arg args[3] = {{0},
                     {.tag = TT_ARG_INT, .u.i = tensor->dtype},
                     {.tag = TT_ARG_INTS, .count = (uint32_t)tensor->ndim, .u.ints = tensor->sizes}};
@@ -348,6 +354,7 @@ tt_status *tt_storage_retype(const tt_tensor *tensor, tt_storage **out_copy) {
 tt_status *tt_storage_resize(tt_storage *storage, size_t nbytes) {
   tt_engine *engine;
   TT_TRY(tt_engine_of(storage->device, &engine));
+  TT_TRY(nbytes > storage->nbytes ? tt_allocation_check(engine, nbytes - storage->nbytes) : NULL);
   void *address = tt_vspace_alloc(nbytes);
   if (!address) {
     return tt_error(TT_ERR_OUT_OF_MEMORY, "no address space for %zu bytes on tpu:%d", nbytes, storage->device);

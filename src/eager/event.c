@@ -82,20 +82,33 @@ bool tt_event_query(tt_event *event) {
 
 tt_status *tt_event_synchronize(tt_event *event) {
   pthread_mutex_lock(&event->mutex);
-  while (event->pending) {
+  while (event->pending && !tt_in_bad_fork()) {  // in a forked child nothing completes it
     pthread_cond_wait(&event->changed, &event->mutex);
   }
+  bool complete = !event->pending;
   pthread_mutex_unlock(&event->mutex);
-  return NULL;
+  return complete ? NULL : tt_init();
+}
+
+// Whether it was recorded, and when it last completed.
+static bool read_event(tt_event *event, uint64_t *out_ns) {
+  pthread_mutex_lock(&event->mutex);
+  bool recorded = event->recorded;
+  *out_ns = event->time_ns;
+  pthread_mutex_unlock(&event->mutex);
+  return recorded;
 }
 
 tt_status *tt_event_elapsed(tt_event *start, tt_event *end, double *out_ms) {
   *out_ms = 0;
-  if (!start->recorded || !end->recorded) {
+  uint64_t from, to;
+  if (!read_event(start, &from) || !read_event(end, &to)) {
     return tt_error(TT_ERR_RUNTIME, "both events must be recorded before calculating elapsed time");
   }
   TT_TRY(tt_event_synchronize(start));
   TT_TRY(tt_event_synchronize(end));
-  *out_ms = ((double)end->time_ns - (double)start->time_ns) / 1e6;
+  read_event(start, &from);
+  read_event(end, &to);
+  *out_ms = ((double)to - (double)from) / 1e6;
   return NULL;
 }

@@ -75,7 +75,7 @@ TT_MUST_USE tt_status *tt_op_cache_insert(tt_op_cache *cache, tt_record *record)
 void tt_op_cache_clear(tt_op_cache *cache);
 
 // ---- interned scalars ----
-enum { TT_SCALAR_BUCKETS = 1024, TT_SCALAR_LIMIT = 4096 };
+enum { TT_SCALAR_BUCKETS = 256, TT_SCALAR_LIMIT = 512 };
 typedef struct tt_scalar_cache {
   struct tt_scalar_entry *buckets[TT_SCALAR_BUCKETS];
   int32_t count;
@@ -194,6 +194,8 @@ TT_MUST_USE tt_status *tt_value_from_host(tt_engine *engine, const void *data, t
 // Takes `count` counters from the generator and returns where they start.
 void tt_generator_take(tt_generator *generator, uint64_t count, uint64_t out_state[2]);
 
+// Room for storages of `nbytes` more, by the budget.
+TT_MUST_USE tt_status *tt_allocation_check(tt_engine *engine, size_t nbytes);
 // Room for `bytes` more, by the budget; waits for the queue first when there is not. Engine lock held.
 TT_MUST_USE tt_status *tt_memory_check(tt_engine *engine, size_t bytes, const char *what);
 

@@ -141,6 +141,21 @@ static tt_status *check_tensor(const tt_call_state *s, const tt_tensor *t) {
   return NULL;
 }
 
+// A tensor may reach outside of its storage once that was resized, or filled from elsewhere.
+static bool lies_within(const tt_tensor *t, int64_t numel) {
+  int64_t last = t->offset, reach;
+  for (int32_t i = 0; i < t->ndim; i++) {
+    if (t->sizes[i] == 0) {
+      return true;
+    }
+    if (t->strides[i] < 0 || __builtin_mul_overflow(t->sizes[i] - 1, t->strides[i], &reach) ||
+        __builtin_add_overflow(last, reach, &last)) {
+      return false;
+    }
+  }
+  return t->offset >= 0 && last < numel;
+}
+
 static tt_status *key_tensor(tt_call_state *s, const tt_op_arg *arg, const tt_tensor *t, tt_call_tensor *out) {
   *out = (tt_call_tensor){.tensor = t, .slot = -1};
   if (t->is_none) {
@@ -173,6 +188,9 @@ static tt_status *key_tensor(tt_call_state *s, const tt_op_arg *arg, const tt_te
   bool canonical = is_canonical(t, &numel);
   if (canonical && t->offset == 0 && numel == slot->shape.numel) {
     out->kind = TT_VIEW_FULL;
+  } else if (!lies_within(t, slot->shape.numel)) {
+    return tt_error(TT_ERR_RUNTIME, "%s(): a tensor reaches outside of its storage of %zu bytes: was that resized?",
+                    s->op->short_name, t->storage->nbytes);
   } else {
     tt_view view = {t->ndim, t->sizes, t->strides, t->offset};
     out->kind = (uint8_t)tt_view_classify(&slot->shape, &view);

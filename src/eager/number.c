@@ -1,5 +1,6 @@
 #include "eager/number.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -31,8 +32,8 @@ static uint16_t to_small_float(float f, int exponent_bits, int mantissa_bits, bo
   int lowest = 2 - bias;  // frexp exponent of the smallest normal
   int scale = (exponent < lowest ? lowest : exponent) - 1 - mantissa_bits;
   double units = isinf(a) ? INFINITY : nearbyint(ldexp(a, -scale));
-  if (a == 0) {
-    return sign;
+  if (units == 0) {
+    return sign;  // zero, or rounded to it
   }
   double value = ldexp(units, scale);
   uint16_t infinity = (uint16_t)(((1 << exponent_bits) - 1) << mantissa_bits);
@@ -48,10 +49,14 @@ static uint16_t to_small_float(float f, int exponent_bits, int mantissa_bits, bo
 
 static bool fits(const tt_number *n, int64_t low, int64_t high) {
   if (n->type == TT_F64 || n->type == TT_C128) {
-    double d = trunc(n->u.f[0]);
-    return d >= (double)low && d <= (double)high;
+    return n->u.f[0] >= (double)low && n->u.f[0] <= (double)high;  // not truncated: 127.5 is no int8
   }
   return n->u.i >= low && n->u.i <= high;
+}
+
+static bool fits_float(const tt_number *n, double greatest) {
+  double d = n->type == TT_F64 || n->type == TT_C128 ? n->u.f[0] : (double)n->u.i;
+  return !isfinite(d) || fabs(d) <= greatest;
 }
 
 static bool fits_dtype(const tt_number *n, tt_dtype dtype) {
@@ -70,6 +75,16 @@ static bool fits_dtype(const tt_number *n, tt_dtype dtype) {
       return fits(n, -UINT16_MAX, UINT16_MAX);
     case TT_U32:
       return fits(n, -(int64_t)UINT32_MAX, UINT32_MAX);
+    case TT_F16:
+      return fits_float(n, 65504);
+    case TT_BF16:
+      return fits_float(n, 0x1.fep127);
+    case TT_F32:
+      return fits_float(n, FLT_MAX);
+    case TT_F8E4M3FN:
+      return fits_float(n, 448);
+    case TT_F8E5M2:
+      return fits_float(n, 57344);
     default:
       return true;
   }

@@ -69,7 +69,7 @@ static tt_status *choose_plugin(const char **out_path, bool *out_is_named) {
 bool tt_is_available(void) {
   const char *path;
   bool named;
-  if (tt_the_runtime.client) {
+  if (atomic_load(&tt_the_runtime.initialized)) {
     return !atomic_load(&tt_the_runtime.forked);
   }
   tt_status *status = choose_plugin(&path, &named);
@@ -178,14 +178,8 @@ static tt_status *start_engine(tt_engine *engine, int32_t device) {
   return tt_queue_start(engine);
 }
 
-static tt_status *start(void) {
+static tt_status *start_client(const char *path, bool named) {
   tt_runtime *rt = &tt_the_runtime;
-  const char *path;
-  bool named;
-  TT_TRY(choose_plugin(&path, &named));
-  if (!rt->plugin) {
-    TT_TRY(tt_pjrt_plugin_load(path, &rt->plugin));
-  }
   const char *platform = setting("TORCH_TPU_PLATFORM");
   bool is_tpu = !named && rt->tpu_plugin && path == rt->tpu_plugin;
   is_tpu = is_tpu || (named && platform && !strcmp(platform, "tpu"));
@@ -199,8 +193,6 @@ static tt_status *start(void) {
     count = requested_devices();  // some builds of XLA:CPU make four unasked
   }
   if (count < 1) {
-    tt_pjrt_client_free(rt->client);
-    rt->client = NULL;
     return tt_error(TT_ERR_UNAVAILABLE, "the plugin %s has no device", path);
   }
   TT_TRY(read_options());
@@ -211,6 +203,43 @@ static tt_status *start(void) {
   rt->device_count = count;
   for (int32_t i = 0; i < count; i++) {
     TT_TRY(start_engine(&rt->engines[i], i));
+  }
+  return NULL;
+}
+
+// Back to where the next tt_init() may begin anew.
+static void undo_start(void) {
+  tt_runtime *rt = &tt_the_runtime;
+  for (int32_t i = 0; rt->engines && i < rt->device_count; i++) {
+    tt_queue_stop(&rt->engines[i]);
+  }
+  free(rt->engines);
+  rt->engines = NULL;
+  rt->device_count = 0;
+  tt_pjrt_client_free(rt->client);
+  rt->client = NULL;
+  for (; rt->option_count > 0; rt->option_count--) {
+    free((char *)rt->option_names[rt->option_count - 1]);
+    free((char *)rt->option_values[rt->option_count - 1]);
+  }
+}
+
+static tt_status *start(void) {
+  tt_runtime *rt = &tt_the_runtime;
+  const char *path;
+  bool named;
+  TT_TRY(choose_plugin(&path, &named));
+  if (rt->plugin && strcmp(tt_pjrt_plugin_path(rt->plugin), path) != 0) {
+    tt_pjrt_plugin_free(rt->plugin);  // chosen by an attempt that failed
+    rt->plugin = NULL;
+  }
+  if (!rt->plugin) {
+    TT_TRY(tt_pjrt_plugin_load(path, &rt->plugin));
+  }
+  tt_status *status = start_client(path, named);
+  if (status) {
+    undo_start();
+    return status;
   }
   static bool hooked;
   if (!hooked) {
@@ -228,7 +257,9 @@ static tt_status *start(void) {
 
 tt_status *tt_init(void) {
   if (tt_runtime_ready()) {
-    return NULL;
+    return atomic_load_explicit(&tt_the_runtime.stopped, memory_order_relaxed)
+               ? tt_error(TT_ERR_RUNTIME, "tpu was used while the process exits")
+               : NULL;
   }
   if (atomic_load(&tt_the_runtime.forked)) {
     return tt_error(TT_ERR_RUNTIME,

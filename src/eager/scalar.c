@@ -8,6 +8,7 @@
 struct tt_scalar_entry {
   struct tt_scalar_entry *next;
   tt_dtype dtype;
+  bool used;  // since the last sweep
   unsigned char bytes[16];
   tt_value *value;  // owned, and an owner
 };
@@ -29,17 +30,26 @@ tt_status *tt_value_from_host(tt_engine *engine, const void *data, tt_dtype dtyp
   return status;
 }
 
-void tt_scalar_cache_clear(tt_scalar_cache *cache) {
+// Frees the entries that were not used since the last sweep, or all.
+static void sweep(tt_scalar_cache *cache, bool all) {
   for (int32_t i = 0; i < TT_SCALAR_BUCKETS; i++) {
-    while (cache->buckets[i]) {
-      struct tt_scalar_entry *entry = cache->buckets[i];
-      cache->buckets[i] = entry->next;
+    for (struct tt_scalar_entry **at = &cache->buckets[i]; *at;) {
+      struct tt_scalar_entry *entry = *at;
+      if (entry->used && !all) {
+        entry->used = false;
+        at = &entry->next;
+        continue;
+      }
+      *at = entry->next;
+      atomic_fetch_sub(&entry->value->owners, 1);
       tt_value_unref(entry->value);
       free(entry);
+      cache->count--;
     }
   }
-  cache->count = 0;
 }
+
+void tt_scalar_cache_clear(tt_scalar_cache *cache) { sweep(cache, true); }
 
 static uint32_t hash_scalar(const unsigned char *bytes, tt_dtype dtype) {
   uint64_t words[2];
@@ -48,24 +58,38 @@ static uint32_t hash_scalar(const unsigned char *bytes, tt_dtype dtype) {
   return (uint32_t)(h >> 40) % TT_SCALAR_BUCKETS;
 }
 
+// As PyTorch's message names the type.
+static const char *c_type_name(tt_dtype dtype) {
+  static const char *const names[TT_DTYPE_COUNT] = {
+      [TT_S8] = "int8_t",     [TT_S16] = "int16_t",   [TT_S32] = "int",       [TT_S64] = "int64_t",
+      [TT_U8] = "uint8_t",    [TT_U16] = "uint16_t",  [TT_U32] = "uint32_t",  [TT_U64] = "uint64_t",
+      [TT_F16] = "c10::Half", [TT_BF16] = "c10::BFloat16", [TT_F32] = "float", [TT_F64] = "double"};
+  return (unsigned)dtype < TT_DTYPE_COUNT && names[dtype] ? names[dtype] : tt_dtype_torch_name(dtype);
+}
+
 tt_status *tt_scalar_value(tt_engine *engine, const tt_number *number, tt_dtype dtype, bool checked,
                            tt_value **out_value) {
   tt_scalar_cache *cache = &engine->scalars;
   unsigned char bytes[16];
   *out_value = NULL;
   if (!tt_number_to_bytes(number, dtype, checked, bytes)) {
-    return tt_error(TT_ERR_RUNTIME, "value cannot be converted to type %s without overflow", tt_dtype_torch_name(dtype));
+    return tt_error(TT_ERR_RUNTIME, "value cannot be converted to type %s without overflow", c_type_name(dtype));
   }
   struct tt_scalar_entry **bucket = &cache->buckets[hash_scalar(bytes, dtype)];
   for (struct tt_scalar_entry *entry = *bucket; entry; entry = entry->next) {
     if (entry->dtype == dtype && !memcmp(entry->bytes, bytes, 16)) {
       tt_value_ref(entry->value);
+      entry->used = true;
       *out_value = entry->value;
       return NULL;
     }
   }
   if (cache->count >= TT_SCALAR_LIMIT) {
-    tt_scalar_cache_clear(cache);  // a program with ever new numbers: start over
+    // Ever new numbers, as a learning rate's schedule has them: keep those that come again.
+    sweep(cache, false);
+    if (cache->count >= TT_SCALAR_LIMIT) {
+      sweep(cache, false);
+    }
   }
   struct tt_scalar_entry *entry = malloc(sizeof *entry);
   if (!entry) {
@@ -77,6 +101,7 @@ tt_status *tt_scalar_value(tt_engine *engine, const tt_number *number, tt_dtype 
     return status;
   }
   entry->dtype = dtype;
+  entry->used = false;
   memcpy(entry->bytes, bytes, 16);
   atomic_fetch_add(&entry->value->owners, 1);
   entry->next = *bucket;

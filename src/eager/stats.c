@@ -8,7 +8,7 @@ void tt_get_counters(tt_counters *out) {
       .compiles = atomic_load(&rt->counters.compiles),
       .compile_ns = atomic_load(&rt->counters.compile_ns),
       .executions = atomic_load(&rt->counters.executions),
-      .cache_hits = atomic_load(&rt->counters.hits) - atomic_load(&rt->counters.misses),
+      .cache_hits = atomic_load(&rt->counters.hits),
       .cache_misses = atomic_load(&rt->counters.misses),
       .host_to_device = atomic_load(&rt->counters.h2d),
       .device_to_host = atomic_load(&rt->counters.d2h),

@@ -153,7 +153,7 @@ void tt_storage_set_value(tt_storage *storage, tt_value *value) {
   }
 }
 
-static tt_status *check_allocation(tt_engine *engine, size_t nbytes) {
+tt_status *tt_allocation_check(tt_engine *engine, size_t nbytes) {
   int64_t allocated = atomic_load_explicit(&engine->allocated, memory_order_relaxed);
   if (nbytes <= (size_t)engine->limit && (int64_t)nbytes <= engine->limit - allocated) {
     return NULL;
@@ -170,7 +170,7 @@ tt_status *tt_storage_create(int32_t device, size_t nbytes, tt_storage **out_sto
   *out_storage = NULL;
   tt_engine *engine;
   TT_TRY(tt_engine_of(device, &engine));
-  TT_TRY(check_allocation(engine, nbytes));
+  TT_TRY(tt_allocation_check(engine, nbytes));
   tt_storage *storage = malloc(sizeof *storage);
   void *address = tt_vspace_alloc(nbytes);
   if (!storage || !address) {

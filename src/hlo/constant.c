@@ -190,6 +190,9 @@ tt_hlo tt_hlo_iota(tt_hlo_builder *b, tt_dtype dtype, const int64_t *dims, int32
   if (dtype == TT_PRED) {
     return tt_hlo_errorf(b, TT_ERR_NOT_IMPLEMENTED, "iota", NULL, 0, "no iota of booleans");
   }
+  if (tt_dtype_is_complex(dtype)) {  // XLA dies of abs(complex iota)
+    return tt_hlo_convert(tt_hlo_iota(b, tt_dtype_real(dtype), dims, rank, dim), dtype);
+  }
   tt_strbuf *text = tt_hlo_attributes(b);
   tt_strbuf_puts(text, " dim = ");
   tt_hlo_put_int(text, dim);

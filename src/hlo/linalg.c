@@ -42,6 +42,9 @@ tt_hlo tt_hlo_cholesky(tt_hlo x, bool lower) {
   if (!is_square(x)) {
     return TT_HLO_REFUSE(TT_ERR_RUNTIME, name, "the matrices must be square");
   }
+  if (tt_hlo_numel(x) == 0) {  // XLA:CPU may take for ever to compile it
+    return x;
+  }
   return tt_hlo_emit(b, name, TT_FORM_SAME, in, 1, lower ? ", lower = true" : ", lower = false", tt_hlo_type_of(x));
 }
 
@@ -69,6 +72,9 @@ tt_hlo tt_hlo_triangular_solve(tt_hlo a, tt_hlo y, bool left_side, bool lower, b
   tt_hlo_builder *b = tt_hlo_enter(name, in, 2);
   if (!b || !check_solve(b, name, in, left_side)) {
     return NULL;
+  }
+  if (tt_hlo_numel(y) == 0) {
+    return y;
   }
   if (conjugate && !transpose && tt_dtype_is_complex(a->dtype)) {  // XLA has no such form
     in[0] = tt_hlo_unary(TT_CONJ, a);

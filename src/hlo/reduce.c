@@ -288,6 +288,9 @@ tt_hlo tt_hlo_select_and_scatter(tt_hlo x, tt_hlo source, tt_hlo init, const tt_
   if (!tt_hlo_equal_dims(source->dims, source->rank, dims, x->rank)) {
     return TT_HLO_REFUSE(TT_ERR_RUNTIME, name, "the source must have the windowed shape");
   }
+  if (!x->rank) {  // XLA dies of it; the one window is the one element
+    return tt_hlo_binary(TT_ADD, source, init);
+  }
   tt_hlo_block *regions[2] = {ge_region(b, name, x->dtype)};
   regions[1] = regions[0] ? tt_hlo_reducer_region(b, name, TT_SUM, x->dtype) : NULL;
   if (!regions[1]) {

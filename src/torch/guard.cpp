@@ -28,6 +28,15 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     }
     return old;
   }
+  c10::DeviceCapability getDeviceCapability(c10::Device) const override {
+    c10::DeviceCapability capability;
+    for (size_t i = 0; i < c10::NUMBER_OF_DEVICE_CAPABILITIES; i++) {
+      if (to_dtype(static_cast<c10::ScalarType>(i)) == TT_DTYPE_INVALID) {
+        capability.capability_data.capability_bits &= ~(uint64_t{1} << i);
+      }
+    }
+    return capability;
+  }
   c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(tt_device_count()); }
 
   c10::Stream getStream(c10::Device d) const override { return stream(d, t_streams[index(d)]); }

@@ -203,6 +203,13 @@ struct Call {
     tensors.reserve(tensor_count);
   }
 
+  // A few operators (mm, bmm, dot, ...) let lazy conjugation and negation through to the backend.
+  void resolve_bits(size_t i) {
+    const at::Tensor &tensor = value(i).toTensor();
+    at::Tensor plain = at::empty(tensor.sizes(), tensor.options());
+    stack[base + i] = plain.copy_(tensor);
+  }
+
   void convert_tensor(const Kernel::Arg &info, const at::Tensor &tensor, tt_arg &out) {
     if (!tensor.defined()) {
       return;
@@ -275,6 +282,9 @@ struct Call {
     }
     switch (info.kind) {
       case TT_KIND_TENSOR:
+        if (C10_UNLIKELY(v.toTensor().defined() && (v.toTensor().is_conj() || v.toTensor().is_neg()) && !info.is_written)) {
+          resolve_bits(i);
+        }
         convert_tensor(info, v.toTensor(), out);
         return;
       case TT_KIND_TENSORS:

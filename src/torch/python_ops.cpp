@@ -1,5 +1,5 @@
 // Operators that exist for the Python package, which has no other way to a C++ object of PyTorch.
-#include <ATen/Context.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/core/Generator.h>
 #include <torch/library.h>
 
@@ -7,8 +7,8 @@ namespace {
 
 // PyTorch infers an optional for a returned generator, so the schema says so.
 at::Generator default_generator(int64_t device) {
-  return at::globalContext().defaultGenerator(
-      c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device)));
+  // Not through at::globalContext(), which would create the client.
+  return at::detail::getPrivateUse1Hooks().getDefaultGenerator(static_cast<c10::DeviceIndex>(device));
 }
 
 }  // namespace

@@ -61,10 +61,10 @@ def cpu_plugin():
 @pytest.fixture
 def count_plugin(cpu_plugin):
     """Environment in which a plugin counts every call on its way to XLA:CPU."""
-    path = os.environ.get("TT_TEST_COUNT_PLUGIN") or next(map(str, ROOT.glob("build/*/lib/count_pjrt.so")), None)
-    if not path or not os.path.exists(path):
+    path = os.environ.get("TT_TEST_COUNT_PLUGIN") or str(ROOT / "build/release/lib/count_pjrt.so")
+    if not os.path.exists(path):
         pytest.skip("the counting plugin is not built (TT_TEST_COUNT_PLUGIN)")
-    return {"TORCH_TPU_PJRT_PLUGIN": path, "COUNT_PJRT_REAL": cpu_plugin}
+    return {"TORCH_TPU_PJRT_PLUGIN": path, "COUNT_PJRT_REAL": cpu_plugin, "TORCH_TPU_PLATFORM": "cpu"}
 
 
 @pytest.fixture(autouse=True)

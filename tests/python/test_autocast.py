@@ -13,9 +13,9 @@ def test_dtypes():
     assert not torch.tpu.is_autocast_enabled()
     with torch.autocast("tpu"):
         assert torch.tpu.is_autocast_enabled() and torch.is_autocast_enabled("tpu")
-        assert torch.tpu.get_autocast_dtype() == torch.get_autocast_dtype("tpu") == torch.bfloat16
-    with torch.tpu.amp.autocast(dtype=torch.float16):
-        assert torch.tpu.get_autocast_dtype() == torch.float16
+        assert torch.tpu.get_autocast_dtype() == torch.get_autocast_dtype("tpu") == torch.float16  # as on cuda
+    with torch.tpu.amp.autocast(dtype=torch.bfloat16):
+        assert torch.tpu.get_autocast_dtype() == torch.bfloat16
     assert not torch.tpu.is_autocast_enabled()
     with pytest.warns(UserWarning, match="not supported"), torch.autocast("tpu", dtype=torch.int32):
         assert not torch.tpu.is_autocast_enabled()

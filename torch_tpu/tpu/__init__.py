@@ -147,6 +147,8 @@ def __getattr__(name):
     # The number of generators is known once the devices are.
     if name == "default_generators":
         return random._default_generators()
+    if name == "_initialized":  # torch.utils.checkpoint looks at it
+        return is_initialized()
     raise AttributeError(f"module 'torch.tpu' has no attribute {name!r}")
 
 

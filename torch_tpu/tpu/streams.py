@@ -34,14 +34,17 @@ class Stream(torch.Stream):
         return f"torch.tpu.Stream(device={self.device}, stream_id={self.stream_id})"
 
 
-class Event(torch.Event):
+class _EventType(type):
+    def __instancecheck__(cls, instance):
+        return isinstance(instance, torch.Event) and getattr(instance.device, "type", None) == "tpu"
+
+
+class Event(torch.Event, metaclass=_EventType):
     """A point in a stream: completes with the last work that was enqueued before `record`."""
 
     def __new__(cls, enable_timing=False, blocking=False, interprocess=False):
-        return super().__new__(cls, "tpu", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
-
-    def __repr__(self):
-        return f"torch.tpu.Event(device={self.device}, event_id={self.event_id:#x})"
+        # PyTorch's own methods take no subclass of its event, so this makes one of theirs.
+        return torch.Event("tpu", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
 def current_stream(device=None):

@@ -1,0 +1,237 @@
+// The caches (interned scalars, compiled operators), random generators and the address ranges of storages.
+#include "eager/internal.h"
+#include "support/eager.h"
+
+static fake_control fake;
+static void start(void) { fake = eager_start(2); }
+
+static void test_scalars_are_interned(void) {
+  start();
+  tensor x = make_filled(TT_F32, DIMS(4)), z;
+  const tt_arg args[] = {arg_tensor(&x), arg_tensor(&x), arg_double(2.5)};
+  CHECK_OK(call_new(OP_ADD, args, 3, &z));
+  drop(&z);
+  tt_counters before, after;
+  tt_get_counters(&before);
+  for (int i = 0; i < 50; i++) {
+    CHECK_OK(call_new(OP_ADD, args, 3, &z));
+    drop(&z);
+  }
+  tt_get_counters(&after);
+  CHECK_INT(after.host_to_device, before.host_to_device);
+  CHECK_OK(tt_empty_cache());
+  CHECK_OK(call_new(OP_ADD, args, 3, &z));
+  drop(&z);
+  tt_get_counters(&after);
+  CHECK_INT(after.host_to_device, before.host_to_device + 1);
+  // -0.0 and 0.0 are two numbers.
+  CHECK_OK(call_new(OP_ADD, ARGS(arg_tensor(&x), arg_tensor(&x), arg_double(0.0)), &z));
+  drop(&z);
+  CHECK_OK(call_new(OP_ADD, ARGS(arg_tensor(&x), arg_tensor(&x), arg_double(-0.0)), &z));
+  drop(&z);
+  tt_get_counters(&after);
+  CHECK_INT(after.host_to_device, before.host_to_device + 3);
+  drop(&x);
+  eager_check_empty(&fake);
+}
+
+static void test_ever_new_scalars(void) {
+  start();
+  tensor x = make_filled(TT_F32, DIMS(4)), z;
+  CHECK_OK(tt_synchronize(0));
+  int64_t buffers = fake.get("buffers");
+  fake.set("execute_delay_us", 20);
+  int64_t before = compiles();
+  for (int i = 0; i < 2 * TT_SCALAR_LIMIT + 500; i++) {
+    CHECK_OK(call_new(OP_ADD, ARGS(arg_tensor(&x), arg_tensor(&x), arg_double(10.5 + i)), &z));
+    drop(&z);
+    if (i % 500 == 0) {
+      CHECK(fake.get("buffers") - buffers <= TT_SCALAR_LIMIT + 2 * TT_QUEUE_LENGTH + 64);
+    }
+  }
+  CHECK_INT(compiles() - before, 1);
+  CHECK_OK(tt_synchronize(0));
+  CHECK(fake.get("buffers") - buffers <= TT_SCALAR_LIMIT);
+  CHECK_OK(tt_empty_cache());
+  CHECK_INT(fake.get("buffers"), buffers);
+  fake.set("execute_delay_us", 0);
+  drop(&x);
+  eager_check_empty(&fake);
+}
+
+static void test_many_operators(void) {
+  start();
+  enum { COUNT = 2500 };  // the table grows twice
+  tt_storage *storage;
+  REQUIRE_OK(tt_storage_create(0, COUNT * sizeof(float), &storage));
+  tensor x = tensor_over(storage, TT_F32, DIMS(COUNT), 0), z;
+  int64_t before = compiles();
+  for (int round = 0; round < 2; round++) {
+    for (int64_t i = 1; i <= COUNT; i++) {
+      x.sizes[0] = i;
+      CHECK_OK(add(&x, &x, &z));
+      drop(&z);
+    }
+    CHECK_INT(compiles() - before, COUNT);
+  }
+  CHECK_INT(fake.get("loaded_executables"), COUNT);
+  // Forgotten while queued programs still need them.
+  fake.set("execute_delay_us", 200);
+  for (int64_t i = 1; i <= 100; i++) {
+    x.sizes[0] = i;
+    CHECK_OK(add(&x, &x, &z));
+    drop(&z);
+  }
+  CHECK_OK(tt_clear_compile_cache());
+  x.sizes[0] = 1;
+  CHECK_COMPILES(add(&x, &x, &z), 1);
+  drop(&z);
+  CHECK_OK(tt_synchronize(0));
+  CHECK_INT(fake.get("loaded_executables"), 1);
+  fake.set("execute_delay_us", 0);
+  drop(&x);
+  eager_check_empty(&fake);
+}
+
+// ---- generators ----
+static uint64_t offset_of(tt_generator *generator) {
+  uint64_t seed, offset;
+  tt_generator_get(generator, &seed, &offset);
+  return offset;
+}
+
+static tt_status *uniform(const tensor *x, tt_generator *generator, double to) {
+  return call_only(OP_UNIFORM_IN_PLACE, ARGS(arg_tensor(x), arg_double(0), arg_double(to),
+                                             {.tag = TT_ARG_GENERATOR, .u.generator = generator}));
+}
+
+static void test_generators(void) {
+  start();
+  tt_generator *mine, *standard = tt_default_generator(0);
+  uint64_t seed, offset;
+  REQUIRE_OK(tt_generator_create(0, &mine));
+  CHECK(standard && standard == tt_default_generator(0) && standard != tt_default_generator(1));
+  CHECK(tt_default_generator(2) == NULL);
+  CHECK(tt_default_generator(-1) == standard);
+  tt_generator_set(mine, 42, 1000);
+  tt_generator_get(mine, &seed, &offset);
+  CHECK_INT(seed, 42);
+  CHECK_INT(offset, 1000);
+  tt_generator_set(mine, UINT64_MAX, 0);
+  tt_generator_get(mine, &seed, &offset);
+  CHECK(seed == UINT64_MAX);
+  // What an operator takes depends on its sizes alone, and another seed, offset or bound compiles nothing.
+  tensor x = make(TT_F32, DIMS(100)), y = make(TT_F32, DIMS(1000)), part = x;
+  part.sizes[0] = 50;
+  uint64_t before = offset_of(standard);
+  CHECK_COMPILES(uniform(&x, mine, 1), 1);
+  uint64_t step = offset_of(mine);
+  CHECK(step >= 25 && step <= 200);
+  CHECK_COMPILES(uniform(&x, mine, 2), 1);  // 1 is the default of no schema here, but in-place reads differ once
+  int64_t now = compiles();
+  for (uint64_t i = 3; i < 20; i++) {
+    CHECK_OK(uniform(&x, mine, (double)i));
+    CHECK_INT(offset_of(mine), i * step);
+  }
+  CHECK_INT(compiles() - now, 0);
+  CHECK_OK(uniform(&y, mine, 1));
+  CHECK_INT(offset_of(mine), 29 * step);
+  CHECK_INT(offset_of(standard), before);
+  CHECK_OK(uniform(&x, NULL, 1));  // None: the device's own
+  CHECK_INT(offset_of(standard), before + step);
+  CHECK_OK(uniform(&part, NULL, 1));
+  CHECK(offset_of(standard) > before + step && offset_of(standard) <= before + 2 * step);
+  tt_generator_free(mine);
+  tt_generator_free(NULL);
+  drop(&x);
+  drop(&y);
+  eager_check_empty(&fake);
+}
+
+// ---- addresses ----
+typedef struct range {
+  char *address;
+  size_t nbytes;
+} range;
+
+static int by_address(const void *a, const void *b) {
+  const char *x = ((const range *)a)->address, *y = ((const range *)b)->address;
+  return x < y ? -1 : x > y;
+}
+
+static void check_apart(const range *ranges, int count) {
+  range sorted[512];
+  int n = 0;
+  for (int i = 0; i < count; i++) {
+    if (ranges[i].address) {
+      sorted[n++] = ranges[i];
+    }
+  }
+  qsort(sorted, (size_t)n, sizeof *sorted, by_address);
+  for (int i = 1; i < n; i++) {
+    size_t size = sorted[i - 1].nbytes ? sorted[i - 1].nbytes : 1;  // empty ones are apart too
+    CHECK(sorted[i - 1].address + size <= sorted[i].address);
+  }
+}
+
+static void test_addresses(void) {
+  enum { COUNT = 512 };
+  static range ranges[COUNT];
+  uint64_t random = 88172645463325252u;
+  size_t low = SIZE_MAX, high = 0;
+  for (int step = 0; step < 20000; step++) {
+    range *one = &ranges[next_random(&random) % COUNT];
+    if (one->address) {
+      tt_vspace_free(one->address, one->nbytes);
+      *one = (range){0};
+      continue;
+    }
+    one->nbytes = (size_t)(next_random(&random) >> (28 + next_random(&random) % 36));  // up to 64 GiB
+    one->address = tt_vspace_alloc(one->nbytes);
+    REQUIRE(one->address != NULL);
+    CHECK((uintptr_t)one->address % 512 == 0);
+    low = (size_t)(uintptr_t)one->address < low ? (size_t)(uintptr_t)one->address : low;
+    high = (size_t)(uintptr_t)one->address > high ? (size_t)(uintptr_t)one->address : high;
+    if (step % 500 == 0) {
+      check_apart(ranges, COUNT);
+    }
+  }
+  check_apart(ranges, COUNT);
+  for (int i = 0; i < COUNT; i++) {
+    if (ranges[i].address) {
+      tt_vspace_free(ranges[i].address, ranges[i].nbytes);
+    }
+  }
+  // A loop takes no new addresses.
+  void *first = tt_vspace_alloc(5000);
+  tt_vspace_free(first, 5000);
+  for (int i = 0; i < 1000; i++) {
+    void *again = tt_vspace_alloc(5000);
+    CHECK(again == first);
+    tt_vspace_free(again, 5000);
+  }
+  CHECK(tt_vspace_alloc((size_t)1 << 50) == NULL);
+  CHECK(tt_vspace_alloc(SIZE_MAX) == NULL);
+}
+
+static void test_storages_have_addresses(void) {
+  start();
+  tt_storage *a, *b, *empty, *other;
+  REQUIRE_OK(tt_storage_create(0, 100, &a));
+  REQUIRE_OK(tt_storage_create(0, 100, &b));
+  REQUIRE_OK(tt_storage_create(0, 0, &empty));
+  REQUIRE_OK(tt_storage_create(1, 100, &other));
+  const range ranges[] = {{tt_storage_address(a), 100},
+                          {tt_storage_address(b), 100},
+                          {tt_storage_address(empty), 0},
+                          {tt_storage_address(other), 100}};
+  check_apart(ranges, 4);
+  tt_storage_free(a);
+  tt_storage_free(b);
+  tt_storage_free(empty);
+  tt_storage_free(other);
+  eager_check_empty(&fake);
+}
+
+TEST_MAIN(TEST(test_scalars_are_interned), TEST(test_ever_new_scalars), TEST(test_many_operators),
+          TEST(test_generators), TEST(test_addresses), TEST(test_storages_have_addresses))
