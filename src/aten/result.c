@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "aten/internal.h"
+#include "aten/pointwise.h"
 #include "base/strbuf.h"
 
 // ---- layout ----
@@ -115,15 +116,6 @@ static tt_ret_record *add_ret(tt_rule *r, int32_t position, tt_hlo value) {
   return ret;
 }
 
-static const char *torch_type_name(tt_dtype dtype) {
-  static const char *const names[TT_DTYPE_COUNT] = {
-      [TT_PRED] = "Bool",  [TT_S8] = "Char",    [TT_S16] = "Short",     [TT_S32] = "Int",       [TT_S64] = "Long",
-      [TT_U8] = "Byte",    [TT_U16] = "UInt16", [TT_U32] = "UInt32",    [TT_U64] = "UInt64",    [TT_F16] = "Half",
-      [TT_BF16] = "BFloat16", [TT_F32] = "Float", [TT_F64] = "Double",  [TT_C64] = "ComplexFloat",
-      [TT_C128] = "ComplexDouble", [TT_F8E4M3FN] = "Float8_e4m3fn",     [TT_F8E5M2] = "Float8_e5m2"};
-  return (unsigned)dtype < TT_DTYPE_COUNT && names[dtype] ? names[dtype] : "Undefined";
-}
-
 static bool can_cast(tt_dtype from, tt_dtype to) {
   bool to_float = tt_dtype_is_float(to) || tt_dtype_is_complex(to);
   return !(tt_dtype_is_complex(from) && !tt_dtype_is_complex(to)) && !(tt_dtype_is_float(from) && !to_float) &&
@@ -153,7 +145,7 @@ static void write_tensor(tt_rule *r, int32_t position, int32_t index, bool is_ou
   }
   if (!can_cast(value->dtype, dtype)) {
     tt_fail(r, TT_ERR_RUNTIME, "result type %s can't be cast to the desired output type %s",
-            torch_type_name(value->dtype), torch_type_name(dtype));
+            tt_type_name(value->dtype), tt_type_name(dtype));
     return;
   }
   if (!same_sizes(&r->operands[index], value->dims, value->rank)) {

@@ -250,13 +250,13 @@ static tt_status *launch(const tt_call_state *s, tt_record *record, tt_results *
   TT_TRY(tt_task_reserve_values(task, record->lowered.param_count, record->lowered.output_count));
   tt_status *status = fill_inputs(s, record, task);
   if (!status) {
+    mark_donations(s, record, task);  // first: memory that changes hands is not counted twice
     status = fill_outputs(s, record, task);
   }
   if (status) {
     drop_task(task);
     return status;
   }
-  mark_donations(s, record, task);
   task->record = record;
   atomic_fetch_add_explicit(&record->refs, 1, memory_order_relaxed);
   publish(s, record, task, atomic_load(&engine->queue.pushed) + 1, out);

@@ -73,6 +73,10 @@ int64_t int_of(const c10::IValue &value) {
                           : value.toSymInt().guard_int(__FILE__, __LINE__);
 }
 
+bool is_written(const c10::Argument &argument) {
+  return argument.alias_info() && argument.alias_info()->isWrite();
+}
+
 int alias_of(const c10::FunctionSchema &schema, const c10::Argument &returned) {
   for (size_t i = 0; returned.alias_info() && i < schema.arguments().size(); i++) {
     const auto *alias = schema.arguments()[i].alias_info();
@@ -85,50 +89,53 @@ int alias_of(const c10::FunctionSchema &schema, const c10::Argument &returned) {
 
 }  // namespace
 
+// Describes argument i for the core, and remembers what a call needs to know of it.
+tt_arg_schema Kernel::add_argument(const c10::Argument &argument) {
+  // The schema's type of a dtype, a layout and a memory format is int; the real one says what it is.
+  tt_arg_kind kind = kind_of(argument.real_type());
+  c10::TypePtr plain = argument.type();
+  if (auto optional = plain->cast<c10::OptionalType>()) {
+    plain = optional->getElementType();
+  }
+  if (argument.name() == "self" && kind == TT_KIND_TENSOR) {
+    self_ = static_cast<int>(args_.size());
+  }
+  args_.push_back({.kind = kind,
+                   .is_operand = false,
+                   .is_device = plain->kind() == c10::TypeKind::DeviceObjType,
+                   .is_written = is_written(argument) && kind == TT_KIND_TENSOR,
+                   .is_indices = argument.name() == "indices" && kind == TT_KIND_TENSORS});
+  tt_arg_schema schema{};
+  schema.name = argument.name().c_str();
+  schema.kind = kind;
+  schema.is_out = argument.is_out();
+  auto value = argument.default_value();
+  if (value && (kind == TT_KIND_NUMBER || kind == TT_KIND_FLOAT) && !value->isNone()) {
+    schema.has_default = true;
+    schema.default_value = number_of(*value);
+  }
+  return schema;
+}
+
 std::unique_ptr<Kernel> Kernel::create(const std::string &rule, const c10::FunctionSchema &schema) {
   auto kernel = std::make_unique<Kernel>();
-  const auto &arguments = schema.arguments();
-  std::vector<tt_arg_schema> args(arguments.size());
   kernel->name_ = schema.name().substr(schema.name().find("::") + 2);
+  std::vector<tt_arg_schema> args;
   int mutated_list = -1;
-  for (size_t i = 0; i < arguments.size(); i++) {
-    const auto &argument = arguments[i];
-    // The schema's type of a dtype, a layout and a memory format is int; the real one says what it is.
-    tt_arg_kind kind = kind_of(argument.real_type());
-    bool written = argument.alias_info() && argument.alias_info()->isWrite();
-    args[i] = {.name = argument.name().c_str(),
-               .kind = kind,
-               .has_default = false,
-               .default_value = {},
-               .is_out = argument.is_out()};
-    auto value = argument.default_value();
-    if (value && (kind == TT_KIND_NUMBER || kind == TT_KIND_FLOAT) && !value->isNone()) {
-      args[i].has_default = true;
-      args[i].default_value = number_of(*value);
-    }
-    if (written && kind == TT_KIND_TENSORS && schema.returns().empty() && mutated_list < 0) {
-      mutated_list = static_cast<int>(i);
-    }
-    c10::TypePtr plain = argument.type();
-    if (auto optional = plain->cast<c10::OptionalType>()) {
-      plain = optional->getElementType();
-    }
-    kernel->args_.push_back({.kind = kind,
-                             .is_operand = false,
-                             .is_device = plain->kind() == c10::TypeKind::DeviceObjType,
-                             .is_written = written && kind == TT_KIND_TENSOR,
-                             .is_indices = argument.name() == "indices" && kind == TT_KIND_TENSORS});
-    if (argument.name() == "self" && kind == TT_KIND_TENSOR) {
-      kernel->self_ = static_cast<int>(i);
+  for (const auto &argument : schema.arguments()) {
+    args.push_back(kernel->add_argument(argument));
+    if (mutated_list < 0 && schema.returns().empty() && is_written(argument) && args.back().kind == TT_KIND_TENSORS) {
+      mutated_list = static_cast<int>(args.size()) - 1;
     }
   }
-  std::vector<int32_t> alias;
   auto is_list = std::make_unique<bool[]>(schema.returns().size() + 1);
+  std::vector<int32_t> alias;
   for (const auto &returned : schema.returns()) {
-    is_list[alias.size()] = kind_of(returned.type()) == TT_KIND_TENSORS;
-    kernel->return_is_list_.push_back(is_list[alias.size()]);
-    kernel->return_is_int_.push_back(kind_of(returned.type()) == TT_KIND_INT);
+    tt_arg_kind kind = kind_of(returned.type());
+    is_list[alias.size()] = kind == TT_KIND_TENSORS;
     alias.push_back(alias_of(schema, returned));
+    kernel->return_is_list_.push_back(kind == TT_KIND_TENSORS);
+    kernel->return_is_int_.push_back(kind == TT_KIND_INT);
     kernel->return_alias_.push_back(alias.back());
   }
   std::string full = schema.name() + (schema.overload_name().empty() ? "" : "." + schema.overload_name());

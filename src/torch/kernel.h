@@ -26,6 +26,8 @@ class Kernel final : public c10::OperatorKernel {
     bool is_written;   // in-place: must not overlap itself
     bool is_indices;   // a list of indices: boolean masks are expanded first
   };
+  tt_arg_schema add_argument(const c10::Argument &argument);
+
   tt_op *op_ = nullptr;
   std::string name_;
   std::vector<Arg> args_;

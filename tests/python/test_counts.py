@@ -103,14 +103,13 @@ LOOPS = {
     "index": (lambda x, i: x[torch.tensor([i, 0], device="tpu")], range(5)),
     "masked_fill": (lambda x, i: x.masked_fill(x > i, i + 0.5), range(1, 6)),
     "where": (lambda x, i: torch.where(x > i + 0.5, x, i + 0.25), range(5)),
-    "threshold": (lambda x, i: torch.nn.functional.leaky_relu(x, 0.01 * i + 0.01), range(5)),
+    "threshold": (lambda x, i: torch.nn.functional.leaky_relu(x, 0.01 * i + 0.02), range(5)),
     "lerp": (lambda x, i: x.lerp(x * 2, 0.1 * i + 0.05), range(5)),
     "addcmul": (lambda x, i: torch.addcmul(x, x, x, value=i + 1.5), range(5)),
     "foreach": (lambda x, i: torch._foreach_add([x, x], i + 0.5), range(5)),
     "eps": (lambda x, i: torch.nn.functional.layer_norm(x, (8,), eps=1e-5 * (i + 2)), range(5)),
     "host scalar": (lambda x, i: x * torch.tensor(i + 0.5), range(5)),
     "copy in": (lambda x, i: torch.full((6, 8), float(i)).tpu() + x, range(5)),
-    "arange values": (lambda x, i: torch.arange(i, i + 4, device="tpu"), range(1, 6)),
     "uniform bounds": (lambda x, i: torch.empty(4, device="tpu").uniform_(-i - 1.5, i + 1.5), range(5)),
 }
 

@@ -166,15 +166,16 @@ def is_initialized():
 def init():
     """Creates the client, which the first use of a device does by itself."""
     _lazy_init()
+    _runtime.tt_init()
 
 
 def _lazy_init():
+    """PyTorch calls it wherever the device is named. Naming it creates no client, only using it does."""
     if _is_in_bad_fork():
         raise RuntimeError(
             "Cannot re-initialize tpu in forked subprocess. To use tpu with multiprocessing, you must use the 'spawn' "
             "start method"
         )
-    _runtime.tt_init()
 
 
 def _is_in_bad_fork():
@@ -183,7 +184,6 @@ def _is_in_bad_fork():
 
 def platform():
     """"tpu", or "cpu" where the device runs on XLA:CPU."""
-    _lazy_init()
     return _lib.get_string("tt_platform")
 
 
@@ -239,7 +239,6 @@ class device_of(device):
 
 
 def get_device_name(device=None):
-    _lazy_init()
     return _lib.get_string("tt_device_name", _get_device_index(device, optional=True))
 
 
@@ -281,7 +280,6 @@ def _properties(index):
 
 
 def get_device_properties(device=None):
-    _lazy_init()
     return _properties(_get_device_index(device, optional=True))
 
 
@@ -301,7 +299,6 @@ def can_device_access_peer(device, peer_device):
 
 def synchronize(device=None):
     """Waits for everything enqueued on `device`, and raises the first error in it."""
-    if not _runtime.tt_is_initialized() and not _is_in_bad_fork():
-        return
     _lazy_init()
-    _runtime.tt_synchronize(_get_device_index(device, optional=True))
+    if _runtime.tt_is_initialized():
+        _runtime.tt_synchronize(_get_device_index(device, optional=True))
