@@ -4,6 +4,8 @@ BUILD ?= build
 VENV ?= .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PYTEST_ARGS ?=
+# A folder with env.sh and an environment that has the peer, for bench.
+PEER_ENV ?=
 
 BIN := $(abspath $(VENV))/bin
 PY := $(BIN)/python
@@ -88,7 +90,7 @@ demo: build
 
 bench: build
 	@for program in $(BUILD)/release/bin/*_bench; do if test -x $$program; then echo "== $$program"; $$program; fi; done
-	@for script in bench/bench_*.py; do if test -f $$script; then echo "== $$script"; $(PY) $$script; fi; done
+	@$(PY) bench/op_overhead.py $(if $(PEER_ENV),--peer-env $(PEER_ENV))
 
 C_FILES = $(shell find src include tests -name '*.[ch]' -o -name '*.cpp')
 
