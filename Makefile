@@ -89,7 +89,8 @@ demo: build
 	@$(PY) examples/train_gpt.py
 
 bench: build
-	@for program in $(BUILD)/release/bin/*_bench; do if test -x $$program; then echo "== $$program"; $$program; fi; done
+	@plugin=$$($(PY) -c 'from torch_tpu import _plugins; print(_plugins.candidates()[1])') && \
+	for program in $(BUILD)/release/bin/*_bench; do echo "== $$program"; $$program $$plugin || exit; done
 	@$(PY) bench/op_overhead.py $(if $(PEER_ENV),--peer-env $(PEER_ENV))
 
 C_FILES = $(shell find src include tests -name '*.[ch]' -o -name '*.cpp')

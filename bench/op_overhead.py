@@ -109,7 +109,7 @@ def run_as_peer(rounds):
     return measure(
         {
             "cpu (peer's run)": (lambda: None, operators("cpu"), lambda: None),
-            "peer": (lambda: None, operators("tpu"), torch.tpu.synchronize),
+            "peer": (lambda: None, operators("tpu"), torch.accelerator.synchronize),
         },
         rounds,
     )

@@ -139,10 +139,7 @@ static tt_hlo binary_at(tt_rule *r, binary_call *c, int32_t i) {
   if (c->op == F_POW && c->by == BY_SCALAR && dtype != TT_PRED && tt_scalar_known(r, c->other, &known)) {
     return tt_pw_pow_known(r, tt_in_at_as(r, "self", i, dtype), known);
   }
-  if (c->op == F_SUB && (xs[0]->dtype == TT_PRED || number == TT_PRED)) {
-    tt_fail(r, TT_ERR_RUNTIME,
-            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` "
-            "operator instead.");
+  if (c->op == F_SUB && xs[0] && !tt_pw_sub_fits(r, xs[0]->dtype, xs[1] ? xs[1]->dtype : number)) {
     return NULL;
   }
   if (c->op == F_DIV) {
@@ -252,10 +249,16 @@ static void build_lerp(tt_rule *r) {
   shared_number shared = {.name = "weight"};
   for (int32_t i = 0; i < n && !tt_failed(r); i++) {
     const tt_operand *x = tt_operand_at(r, "self", i), *end = tt_operand_at(r, "tensors1", i);
-    if (!x || !end || x->dtype != end->dtype || tt_is_integral(x->dtype)) {
-      tt_dtype got = end ? end->dtype : TT_DTYPE_INVALID, expected = x ? x->dtype : TT_DTYPE_INVALID;
-      tt_fail(r, TT_ERR_RUNTIME, "expected dtype %s for `end` but got dtype %s", tt_type_meta_name(expected),
-              tt_type_meta_name(got));
+    if (!x || !end) {
+      return;
+    }
+    if (x->dtype != end->dtype) {
+      tt_fail(r, TT_ERR_RUNTIME, "expected dtype %s for `end` but got dtype %s", tt_type_meta_name(x->dtype),
+              tt_type_meta_name(end->dtype));
+      return;
+    }
+    if (tt_is_integral(x->dtype)) {
+      tt_fail_dtype(r, by == BY_LIST ? "lerp_kernel_tensor" : "lerp_kernel_scalar", x->dtype);
       return;
     }
     tt_dtype compute = tt_opmath(x->dtype);
@@ -309,6 +312,13 @@ static void build_norm(tt_rule *r) {
       tt_fail(r, TT_ERR_RUNTIME,
               "_foreach_norm cannot compute the infinity norm on an empty tensor because the operation does not have "
               "an identity");
+      return;
+    }
+    if (ord < 0 && tt_hlo_numel(value) == 0) {
+      tt_fail(r, TT_ERR_RUNTIME,
+              "linalg.vector_norm cannot compute the %g norm on an empty tensor because the operation does not have "
+              "an identity",
+              ord);
       return;
     }
     tt_dtype dtype = tt_dtype_arg(r, "dtype", x->dtype);

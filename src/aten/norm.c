@@ -1,8 +1,8 @@
 // Layer, group, batch and weight normalisation, and renorm.
 #include "aten/dims.h"
 
-// Statistics are computed in two passes, and kept, in the compute type: for float16 and bfloat16 inputs float32, as on
-// CUDA and in the Meta functions that AOTAutograd trusts (CPU rounds them to the input's type).
+// Statistics are computed in two passes, in the compute type. Layer and batch norm keep them in it, for float16 and
+// bfloat16 inputs float32, as CUDA does and the Meta functions that AOTAutograd trusts (CPU rounds them).
 
 static bool wanted(tt_rule *r, int32_t i) {
   int32_t count;
@@ -193,8 +193,11 @@ static void build_group_norm(tt_rule *r) {
   y = weight ? v_mul(y, weight) : y;
   y = bias ? v_add(y, bias) : y;
   tt_ret_format(r, 0, tt_cast(v_reshape_like(y, input), operand->dtype), tt_is_channels_last(operand));
-  tt_ret(r, 1, tt_hlo_reshape(mean, (int64_t[]){d.n, d.groups}, 2));
-  tt_ret(r, 2, tt_hlo_reshape(rstd, (int64_t[]){d.n, d.groups}, 2));
+  // These statistics have the parameters' type, on every device.
+  const tt_operand *parameter = tt_operand_of(r, "weight");
+  const tt_dtype stat = parameter ? parameter->dtype : operand->dtype;
+  tt_ret(r, 1, tt_cast(tt_hlo_reshape(mean, (int64_t[]){d.n, d.groups}, 2), stat));
+  tt_ret(r, 2, tt_cast(tt_hlo_reshape(rstd, (int64_t[]){d.n, d.groups}, 2), stat));
 }
 
 static void build_group_norm_backward(tt_rule *r) {

@@ -148,6 +148,8 @@ typedef enum tt_pw_binary_kind {
 // Operands of one dtype and shape.
 tt_hlo tt_pw_binary(tt_rule *r, int32_t kind, tt_hlo x, tt_hlo y);
 tt_hlo tt_pw_mul(tt_hlo x, tt_hlo y);  // of one dtype; bool: and
+// Refuses what `-` refuses of bools, in its words.
+bool tt_pw_sub_fits(tt_rule *r, tt_dtype x, tt_dtype y);
 // x ** c for the few exponents that have a form of their own; NULL for others.
 tt_hlo tt_pw_pow_known(tt_rule *r, tt_hlo x, double exponent);
 // self + w * (end - self), from the nearer end.

@@ -266,24 +266,23 @@ static bool alpha_fits(tt_rule *r, tt_dtype dtype) {
   return !tt_failed(r);
 }
 
-static bool sub_fits(tt_rule *r) {
-  static const char *const names[] = {"self", "other"};
-  int32_t bools = 0;
-  for (int32_t i = 0; i < 2; i++) {
-    tt_dtype scalar = tt_scalar_type(r, names[i]);
-    const tt_operand *x = scalar == TT_DTYPE_INVALID ? tt_operand_of(r, names[i]) : NULL;
-    bools += (x ? x->dtype : scalar) == TT_PRED;
-  }
-  if (bools == 2) {
+bool tt_pw_sub_fits(tt_rule *r, tt_dtype x, tt_dtype y) {
+  if (x == TT_PRED && y == TT_PRED) {
     tt_fail(r, TT_ERR_RUNTIME,
             "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` "
             "operator instead.");
-  } else if (bools == 1) {
+  } else if (x == TT_PRED || y == TT_PRED) {
     tt_fail(r, TT_ERR_RUNTIME,
             "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
             "use the `~` or `logical_not()` operator instead.");
   }
-  return bools == 0;
+  return !tt_failed(r);
+}
+
+static tt_dtype type_of(tt_rule *r, const char *name) {
+  tt_dtype scalar = tt_scalar_type(r, name);
+  const tt_operand *x = scalar == TT_DTYPE_INVALID ? tt_operand_of(r, name) : NULL;
+  return x ? x->dtype : scalar;
 }
 
 enum { A_ADD, A_SUB, A_RSUB };
@@ -292,7 +291,10 @@ enum { A_ADD, A_SUB, A_RSUB };
 static void build_add(tt_rule *r) {
   int32_t kind = tt_rule_kind(r);
   tt_dtype dtype = tt_result_type(r, (const char *const[]){"self", "other"}, 2);
-  if (tt_failed(r) || !alpha_fits(r, dtype) || (kind != A_ADD && !sub_fits(r))) {
+  if (tt_failed(r) || !alpha_fits(r, dtype)) {
+    return;
+  }
+  if (kind != A_ADD && !tt_pw_sub_fits(r, type_of(r, "self"), type_of(r, "other"))) {
     return;
   }
   if (tt_is_barebones_unsigned(dtype)) {

@@ -199,6 +199,19 @@ static tt_status *fill_outputs(const tt_call_state *s, const tt_record *record, 
   return NULL;
 }
 
+// Bytes of parameters that mark_donations() will give to the program.
+static size_t donated_bytes(const tt_call_state *s, const tt_record *record) {
+  size_t bytes = 0;
+  for (int32_t i = 0; i < record->lowered.param_count; i++) {
+    const tt_param *param = &record->lowered.params[i];
+    if (param->aliased && param->kind == TT_PARAM_SLOT) {
+      const tt_value *value = s->storages[param->index]->value;
+      bytes += atomic_load(&value->owners) == 1 ? value->nbytes : 0;
+    }
+  }
+  return bytes;
+}
+
 // Parameters whose memory the program may take: nobody but their storage will read them after it.
 static void mark_donations(const tt_call_state *s, const tt_record *record, tt_task *task) {
   for (int32_t i = 0; i < task->input_count; i++) {
@@ -245,7 +258,8 @@ static void publish(const tt_call_state *s, const tt_record *record, tt_task *ta
 
 static tt_status *launch(const tt_call_state *s, tt_record *record, tt_results *out) {
   tt_engine *engine = s->engine;
-  TT_TRY(tt_memory_check(engine, record->new_bytes + (size_t)record->temp_bytes, s->op->short_name));
+  size_t bytes = record->new_bytes + (size_t)record->temp_bytes, given = donated_bytes(s, record);
+  TT_TRY(tt_memory_check(engine, bytes > given ? bytes - given : 0, s->op->short_name));
   tt_task *task = tt_queue_reserve(engine);
   TT_TRY(tt_task_reserve_values(task, record->lowered.param_count, record->lowered.output_count));
   tt_status *status = fill_inputs(s, record, task);

@@ -112,7 +112,7 @@ static void test_children_of_a_busy_process(void) {
   start();
   x = make_filled(TT_F32, DIMS(1024));
   fake.set("execute_delay_us", 50);
-  for (int i = 0; i < 20; i++) {
+  for (int i = 0; i < 8; i++) {
     for (int j = 0; j < 100; j++) {
       CHECK_OK(add(&x, &x, &z));
       if (j < 99) {

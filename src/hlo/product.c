@@ -238,6 +238,29 @@ static bool check_convolution(tt_hlo_builder *b, const char *name, const tt_hlo 
          check_layout(b, name, in, "result", d->out_batch, d->out_feature, d->out_spatial, d->spatial_rank);
 }
 
+// Whether XLA takes spatial dim i for a group written as a dim, whatever the size of the input, and dies when it swaps the
+// operands (algebraic_simplifier.cc, SwapConvOperands).
+static bool looks_like_group(const tt_hlo_conv_dims *d, int32_t i, int64_t input, int64_t kernel) {
+  return kernel > 1 && input != kernel && at(d->lhs_dilation, i, 1) == kernel && at(d->strides, i, 1) == kernel - 1 &&
+         at(d->rhs_dilation, i, 1) == 1 && !at(d->pad_low, i, 0) && !at(d->pad_high, i, 0) &&
+         !(d->reverse && d->reverse[i]);
+}
+
+// Such dims are reversed twice, by hand and by the window, which breaks the pattern. True if there are any: then *rhs and
+// reverse[] are the new kernel and window reversal.
+static bool disguise_groups(const tt_hlo_conv_dims *d, tt_hlo lhs, tt_hlo *rhs, bool *reverse) {
+  int32_t dims[TT_MAX_RANK], count = 0;
+  for (int32_t i = 0; i < d->spatial_rank; i++) {
+    reverse[i] = d->reverse && d->reverse[i];
+    if (looks_like_group(d, i, lhs->dims[d->lhs_spatial[i]], (*rhs)->dims[d->rhs_spatial[i]])) {
+      dims[count++] = d->rhs_spatial[i];
+      reverse[i] = true;
+    }
+  }
+  *rhs = tt_hlo_reverse(*rhs, dims, count);
+  return count > 0;
+}
+
 tt_hlo tt_hlo_convolution(tt_hlo lhs, tt_hlo rhs, const tt_hlo_conv_dims *d, tt_hlo_precision precision) {
   static const char name[] = "stablehlo.convolution";
   tt_hlo in[] = {lhs, rhs};
@@ -263,7 +286,15 @@ tt_hlo tt_hlo_convolution(tt_hlo lhs, tt_hlo rhs, const tt_hlo_conv_dims *d, tt_
     }
     dims[d->out_spatial[i]] = size;
   }
+  bool reverse[TT_MAX_RANK];
+  tt_hlo_conv_dims disguised = *d;
+  if (disguise_groups(d, lhs, &in[1], reverse)) {
+    disguised.reverse = reverse;
+  }
+  if (!in[1]) {
+    return NULL;
+  }
   return tt_hlo_emit(b, name, TT_FORM_CALL, in, 2,
-                     convolution_attributes(b, d, feature_groups, batch_groups, precision),
+                     convolution_attributes(b, &disguised, feature_groups, batch_groups, precision),
                      (tt_hlo_type){lhs->dtype, lhs->rank, dims});
 }
