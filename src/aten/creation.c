@@ -256,6 +256,12 @@ static void build_triangle(tt_rule *r) {
             (long long)(t.rows < 0 ? t.rows : t.cols));
     return;
   }
+  const int64_t most = INT64_C(1) << 20;
+  if (t.rows > most || t.cols > INT64_C(1) << 40) {
+    tt_fail(r, TT_ERR_RUNTIME, "at most %lld rows are supported on tpu", (long long)most);
+    return;
+  }
+  t.offset = clamp_int(t.offset, -most, INT64_C(1) << 40);
   for (int64_t row = 0; row < t.rows; row++) {
     t.count += row_length(&t, row);
   }

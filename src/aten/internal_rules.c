@@ -55,17 +55,14 @@ static void build_retype(tt_rule *r) {
   int32_t rank;
   const int64_t *sizes = tt_ints(r, "sizes", &rank);
   tt_hlo value = from_plain(to_plain(flat(tt_in(r, "self"))), tt_dtype_arg(r, "dtype", TT_U8));
-  int64_t numel = 1;
-  for (int32_t i = 0; i < rank; i++) {
-    numel *= sizes[i];
-  }
+  int64_t numel = tt_ints_numel(r, "sizes");
   tt_ret(r, 0, sizes && numel == tt_hlo_numel(value) ? tt_hlo_reshape(value, sizes, rank) : value);
 }
 
 // The first `count` elements, zeros after the old end.
 static void build_resize(tt_rule *r) {
   tt_hlo x = flat(tt_in(r, "self"));
-  int64_t zero = 0, more = tt_int(r, "count", 0) - tt_hlo_numel(x);
+  int64_t zero = 0, count = tt_int(r, "count", 0), more = count < 0 ? 0 : count - tt_hlo_numel(x);
   tt_ret(r, 0, tt_hlo_pad(x, x ? tt_hlo_scalar(tt_b(r), x->dtype, 0) : NULL, &zero, &more, NULL));
 }
 

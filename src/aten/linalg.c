@@ -75,6 +75,10 @@ static bool broadcast_batches(tt_rule *r, tt_hlo *a, tt_hlo *b) {
   if (!*a || !*b) {
     return false;
   }
+  if ((*a)->rank < 2 || (*b)->rank < 2) {
+    tt_fail(r, TT_ERR_RUNTIME, "the input tensors must have at least 2 dimensions.");
+    return false;
+  }
   const int32_t batch = ((*a)->rank > (*b)->rank ? (*a)->rank : (*b)->rank) - 2;
   int64_t dims[TT_MAX_RANK];
   for (int32_t d = 0; d < batch; d++) {

@@ -165,8 +165,11 @@ static bool read_group_dims(tt_rule *r, group_dims *d) {
             x ? tt_dims_text(x->sizes, x->ndim).text : "[]", d->groups);
     return false;
   }
-  d->rows[0] = d->n * d->groups;
-  d->rows[1] = d->c / d->groups * d->hw;
+  if (__builtin_mul_overflow(d->n, d->groups, &d->rows[0]) ||
+      __builtin_mul_overflow(d->c / d->groups, d->hw, &d->rows[1])) {
+    tt_fail(r, TT_ERR_RUNTIME, "the sizes N, C, HxW and group are too large");
+    return false;
+  }
   d->channels[0] = d->n;
   d->channels[1] = d->c;
   d->channels[2] = d->hw;

@@ -24,7 +24,9 @@ static void build_constant_pad(tt_rule *r) {
     const int32_t dim = x->rank - 1 - i;
     low[dim] = pad[2 * i];
     high[dim] = pad[2 * i + 1];
-    if (x->dims[dim] + low[dim] + high[dim] < 0) {
+    int64_t size;
+    if (__builtin_add_overflow(low[dim], high[dim], &size) || __builtin_add_overflow(size, x->dims[dim], &size) ||
+        size < 0) {
       tt_fail(r, TT_ERR_RUNTIME,
               "The input size %" PRId64 ", plus negative padding %" PRId64 " and %" PRId64
               ", resulted in a negative output size, which is invalid. Check dimension %d of your input.",
@@ -80,9 +82,11 @@ static bool read_edges(tt_rule *r, const char *name, edges *e) {
               e->low[i], e->high[i], dim, tt_dims_text(x->sizes, x->ndim).text);
       return false;
     }
-    if (x->sizes[dim] + e->low[i] + e->high[i] < 1) {
+    int64_t size;
+    if (__builtin_add_overflow(e->low[i], e->high[i], &size) || __builtin_add_overflow(size, x->sizes[dim], &size) ||
+        size < 1) {
       tt_fail(r, TT_ERR_RUNTIME, "input (%s) is too small: calculated size of dimension %d is %" PRId64,
-              tt_dims_text(x->sizes, x->ndim).text, dim, x->sizes[dim] + e->low[i] + e->high[i]);
+              tt_dims_text(x->sizes, x->ndim).text, dim, size);
       return false;
     }
   }

@@ -97,11 +97,15 @@ static tt_hlo f_xlog(tt_hlo x, tt_hlo y, tt_hlo_unary_kind log) {
 }
 static tt_hlo f_xlogy(tt_hlo x, tt_hlo y) { return f_xlog(x, y, TT_LOG); }
 static tt_hlo f_xlog1py(tt_hlo x, tt_hlo y) { return f_xlog(x, y, TT_LOG1P); }
-static tt_hlo gcd_unfinished(void *context, tt_hlo_builder *b, const tt_hlo *state) {
-  (void)context, (void)b;
+static tt_hlo any_nonzero(tt_hlo x) {
   bool all[TT_MAX_RANK];
   memset(all, true, sizeof all);
-  return tt_reduce_mask(TT_ANY, v_ne(state[1], v_const(state[1], 0)), all);
+  return tt_reduce_mask(TT_ANY, v_ne(x, v_const(x, 0)), all);
+}
+
+static tt_hlo gcd_unfinished(void *context, tt_hlo_builder *b, const tt_hlo *state) {
+  (void)context, (void)b;
+  return any_nonzero(state[1]);
 }
 
 // Euclid's step for every element that is not done yet.
@@ -128,14 +132,35 @@ static tt_hlo f_lcm(tt_hlo x, tt_hlo y) {
   return int_abs(v_mul(v_div(x, divisor(gcd)), y));
 }
 
+// By squaring: XLA's own integer power looks at the exponent's low bits only. State: square, exponent, product.
+static tt_hlo power_unfinished(void *context, tt_hlo_builder *b, const tt_hlo *state) {
+  (void)context, (void)b;
+  return any_nonzero(state[1]);
+}
+
+static void power_step(void *context, tt_hlo_builder *b, const tt_hlo *s, tt_hlo *out) {
+  (void)context, (void)b;
+  tt_hlo one = v_const(s[1], 1);
+  tt_hlo odd = v_eq(v_and(s[1], one), one);
+  out[0] = v_mul(s[0], s[0]);
+  out[1] = tt_hlo_binary(TT_SHIFT_RIGHT_LOGICAL, s[1], one);
+  out[2] = v_if(odd, v_mul(s[2], s[0]), s[2]);
+}
+
+static tt_hlo whole_power(tt_hlo x, tt_hlo y) {
+  tt_hlo results[3] = {NULL};
+  tt_hlo_while((const tt_hlo[]){x, y, v_const(x, 1)}, 3, power_unfinished, power_step, NULL, results);
+  return results[2];
+}
+
 // A negative exponent of an integer: 1 and -1 keep their meaning, the rest gives 0.
 static tt_hlo int_pow(tt_hlo x, tt_hlo y) {
   if (tt_dtype_is_unsigned_int(x->dtype)) {
-    return tt_hlo_binary(TT_POWER, x, y);
+    return whole_power(x, y);
   }
   tt_hlo zero = v_const(x, 0), one = v_const(x, 1);
   tt_hlo negative = v_lt(y, zero);
-  tt_hlo power = tt_hlo_binary(TT_POWER, x, v_if(negative, zero, y));
+  tt_hlo power = whole_power(x, v_if(negative, zero, y));
   tt_hlo odd = v_ne(v_and(y, one), zero);
   tt_hlo unit = v_if(v_eqc(x, 1), one, v_if(v_eqc(x, -1), v_if(odd, v_const(x, -1), one), zero));
   return v_if(negative, unit, power);

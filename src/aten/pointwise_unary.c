@@ -285,7 +285,7 @@ static void build_round_decimals(tt_rule *r) {
   }
   tt_dtype dtype = x->dtype;
   x = tt_cast(x, tt_opmath(dtype));
-  double ten = pow(10, (double)(decimals < 0 ? -decimals : decimals));
+  double ten = pow(10, fabs((double)decimals));
   tt_hlo y = decimals == 0  ? tt_hlo_unary(TT_ROUND_EVEN, x)
              : decimals > 0 ? v_divc(tt_hlo_unary(TT_ROUND_EVEN, v_mulc(x, ten)), ten)
                             : v_mulc(tt_hlo_unary(TT_ROUND_EVEN, v_divc(x, ten)), ten);
@@ -378,7 +378,7 @@ static void build_polygamma(tt_rule *r) {
     return;
   }
   // (-1)^(n+1) n! zeta(n + 1, x)
-  tt_hlo zeta = tt_pw_zeta(v_const(x, (double)(n + 1)), x);
+  tt_hlo zeta = tt_pw_zeta(v_const(x, (double)n + 1), x);
   double factorial = tgamma((double)n + 1);
   tt_ret_elementwise(r, 0, tt_cast(v_mulc(zeta, n % 2 ? factorial : -factorial), dtype));
 }
@@ -392,6 +392,10 @@ static void build_mvlgamma(tt_rule *r) {
   }
   if (p < 1) {
     tt_fail(r, TT_ERR_RUNTIME, "p has to be greater than or equal to 1");
+    return;
+  }
+  if (p > 4096) {  // a term each
+    tt_fail(r, TT_ERR_NOT_IMPLEMENTED, "p is %lld; at most 4096 is supported on tpu", (long long)p);
     return;
   }
   if (tt_dtype_is_complex(x->dtype)) {

@@ -515,11 +515,25 @@ static void build_max_pool_backward(tt_rule *r) {
   tt_ret_format(r, 0, tt_cast(dx, x->dtype), tt_is_channels_last(x));
 }
 
+// The CPU's 3-d kernel wants windows no larger than the input, padded or not.
+static bool check_avg_3d(tt_rule *r, const pool_args *p) {
+  for (int32_t i = 0; i < p->n && p->n == 3; i++) {
+    if (p->in[i] < p->kernel[i]) {
+      tt_fail(r, TT_ERR_RUNTIME,
+              "input image (T: %" PRId64 " H: %" PRId64 " W: %" PRId64 ") smaller than kernel size (kT: %" PRId64
+              " kH: %" PRId64 " kW: %" PRId64 ")",
+              p->in[0], p->in[1], p->in[2], p->kernel[0], p->kernel[1], p->kernel[2]);
+      return false;
+    }
+  }
+  return true;
+}
+
 static void build_avg_pool(tt_rule *r) {
   const bool flat = tt_rule_kind(r) == POOL_2D;
   const tt_operand *x = tt_operand_of(r, "self");
   pool_args p;
-  if (!read_args(r, x, flat ? "avg_pool2d" : "avg_pool3d", &p) ||
+  if (!read_args(r, x, flat ? "avg_pool2d" : "avg_pool3d", &p) || !check_avg_3d(r, &p) ||
       !check_dtype(r, x->dtype, false, flat ? "avg_pool2d" : "avg_pool3d_out_frame")) {
     return;
   }

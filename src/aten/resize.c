@@ -43,6 +43,7 @@ typedef struct axis_sizes {
   double scale_factor;  // as the caller gave it; 0: none
   bool align_corners;
   bool single;          // positions are computed in float32
+  bool bytes;           // uint8
 } axis_sizes;
 
 static double rounded(const axis_sizes *s, double x) { return s->single ? (double)(float)x : x; }
@@ -173,6 +174,26 @@ static bool axis_taps_of(tt_rule *r, resize_mode mode, const axis_sizes *s, axis
   }
 }
 
+// The CPU resizes uint8 with weights of 16 bits, those of one input added first, and rounds after each axis.
+static void quantize_taps(axis_taps *a) {
+  double greatest = 0;
+  for (int64_t k = 0; k < a->out * a->taps; k++) {
+    const int64_t next = k + 1;
+    if (next % a->taps && a->index[next] == a->index[k]) {
+      a->weight[next] += a->weight[k];
+      a->weight[k] = 0;
+    }
+    greatest = a->weight[k] > greatest ? a->weight[k] : greatest;
+  }
+  int32_t bits = 0;
+  while (bits < 22 && 0.5 + ldexp(greatest, bits + 1) < 1 << 15) {
+    bits++;
+  }
+  for (int64_t k = 0; k < a->out * a->taps; k++) {
+    a->weight[k] = ldexp(round(ldexp(a->weight[k], bits)), -bits);
+  }
+}
+
 // The relation the other way: which outputs each of `in` inputs goes to. Rows shorter than the longest repeat their
 // last place with weight 0.
 static bool transpose_taps(tt_rule *r, const axis_taps *a, int64_t in, axis_taps *out) {
@@ -268,12 +289,21 @@ static tt_hlo nearest_gradient(tt_rule *r, tt_hlo g, int32_t dim, const axis_tap
   return sum;
 }
 
+// To 0..255, rounded half up.
+static tt_hlo to_bytes(tt_hlo y) {
+  y = y ? tt_hlo_unary(TT_FLOOR, v_addc(y, 0.5)) : NULL;
+  return y ? v_min(v_max(y, v_const(y, 0)), v_const(y, 255)) : NULL;
+}
+
 static tt_hlo along_axis(tt_rule *r, tt_hlo x, int32_t dim, resize_mode mode, const axis_sizes *s, bool backward) {
   axis_taps a, transposed = {0};
   if (!x || !axis_taps_of(r, mode, s, &a)) {
     return NULL;
   }
-  if (!backward) {
+  if (!backward && s->bytes && a.weight) {
+    quantize_taps(&a);
+    x = s->in == s->out ? x : to_bytes(resample(r, x, dim, &a));
+  } else if (!backward) {
     x = resample(r, x, dim, &a);
   } else if (!a.weight) {
     x = nearest_gradient(r, x, dim, &a, s->in);
@@ -333,24 +363,16 @@ static void read_axis(tt_rule *r, int32_t n, int32_t i, axis_sizes *s) {
   s->align_corners = tt_bool(r, "align_corners", false);
 }
 
-static tt_hlo resize_all(tt_rule *r, tt_hlo x, const int64_t *in, const int64_t *out, bool backward) {
+static tt_hlo resize_all(tt_rule *r, tt_hlo x, tt_dtype dtype, const int64_t *in, const int64_t *out, bool backward) {
   const int32_t n = tt_rule_kind(r) / KIND_MODES;
   const resize_mode mode = (resize_mode)(tt_rule_kind(r) % KIND_MODES);
   for (int32_t i = n - 1; i >= 0; i--) {
-    axis_sizes s = {.in = in[i], .out = out[i], .single = x && x->dtype != TT_F64};
+    const bool bytes = dtype == TT_U8;
+    axis_sizes s = {.in = in[i], .out = out[i], .single = dtype != TT_F64 && !bytes, .bytes = bytes};
     read_axis(r, n, i, &s);
     x = along_axis(r, x, i + 2, mode, &s, backward);
   }
   return x;
-}
-
-// To uint8, rounded half up.
-static tt_hlo to_result(tt_hlo y, tt_dtype dtype) {
-  if (dtype != TT_U8 || !y || y->dtype == TT_U8) {
-    return tt_cast(y, dtype);
-  }
-  y = tt_hlo_unary(TT_FLOOR, v_addc(y, 0.5));
-  return tt_hlo_convert(v_min(v_max(y, v_const(y, 0)), v_const(y, 255)), TT_U8);
 }
 
 static void build_resize(tt_rule *r) {
@@ -371,8 +393,8 @@ static void build_resize(tt_rule *r) {
     return;
   }
   const tt_dtype compute = mode <= NEAREST_EXACT ? x->dtype : x->dtype == TT_U8 ? TT_F32 : tt_opmath(x->dtype);
-  tt_hlo y = resize_all(r, tt_in_as(r, "self", compute), x->sizes + 2, out, false);
-  tt_ret_format(r, 0, to_result(y, x->dtype), tt_is_channels_last(x));
+  tt_hlo y = resize_all(r, tt_in_as(r, "self", compute), x->dtype, x->sizes + 2, out, false);
+  tt_ret_format(r, 0, tt_cast(y, x->dtype), tt_is_channels_last(x));
 }
 
 static void build_resize_backward(tt_rule *r) {
@@ -396,8 +418,8 @@ static void build_resize_backward(tt_rule *r) {
   }
   // Which of the CPU's kernels answer in the gradient's layout.
   const bool keeps = !(mode == CUBIC || mode == CUBIC_AA || (n == 3 && mode != LINEAR));
-  tt_hlo dx = resize_all(r, tt_in_as(r, "grad_output", tt_opmath(g->dtype)), in + 2, out, true);
-  tt_ret_format(r, 0, to_result(dx, g->dtype), keeps && tt_is_channels_last(g));
+  tt_hlo dx = resize_all(r, tt_in_as(r, "grad_output", tt_opmath(g->dtype)), g->dtype, in + 2, out, true);
+  tt_ret_format(r, 0, tt_cast(dx, g->dtype), keeps && tt_is_channels_last(g));
 }
 
 #define RESIZE(op, n, mode)                                                                                      \

@@ -79,6 +79,10 @@ int32_t tt_rule_tensor_index(tt_rule *r, const char *name, int32_t element) {
 static const tt_operand *operand(tt_rule *r, int32_t index) { return index < 0 ? NULL : &r->operands[index]; }
 
 const tt_operand *tt_operand_of(tt_rule *r, const char *name) {
+  const tt_arg *arg = tt_rule_arg(r, name);
+  if (arg && arg->tag != TT_ARG_TENSOR && arg->tag != TT_ARG_TENSORS) {
+    return NULL;  // a number
+  }
   return operand(r, tt_rule_tensor_index(r, name, 0));
 }
 const tt_operand *tt_operand_at(tt_rule *r, const char *name, int32_t index) {
@@ -187,6 +191,19 @@ const int64_t *tt_ints(tt_rule *r, const char *name, int32_t *out_count) {
   *out_count = is_list ? (int32_t)arg->count : 0;
   static const int64_t none[1];
   return is_list ? (arg->count ? arg->u.ints : none) : NULL;
+}
+
+int64_t tt_ints_numel(tt_rule *r, const char *name) {
+  int32_t count;
+  const int64_t *sizes = tt_ints(r, name, &count);
+  int64_t numel = 1;
+  for (int32_t i = 0; i < count; i++) {
+    if (sizes[i] < 0 || __builtin_mul_overflow(numel, sizes[i], &numel)) {
+      tt_fail(r, TT_ERR_RUNTIME, "invalid size %lld in '%s'", (long long)sizes[i], name);
+      return 0;
+    }
+  }
+  return numel;
 }
 
 const char *tt_string(tt_rule *r, const char *name) {

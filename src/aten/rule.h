@@ -52,7 +52,7 @@ typedef struct tt_operand {
   bool is_wrapped;                 // a Python number that became a tensor: weakest in type promotion
   bool is_host;                    // a 0-d CPU tensor (wrapped numbers are that too)
 } tt_operand;
-// NULL (and no failure) when the argument is None.
+// NULL (and no failure) when the argument is None or a number.
 const tt_operand *tt_operand_of(tt_rule *r, const char *name);
 const tt_operand *tt_operand_at(tt_rule *r, const char *name, int32_t index);  // element of a tensor list
 
@@ -68,6 +68,8 @@ tt_hlo tt_in_at_as(tt_rule *r, const char *name, int32_t index, tt_dtype dtype);
 int64_t tt_int(tt_rule *r, const char *name, int64_t if_none);
 bool tt_bool(tt_rule *r, const char *name, bool if_none);
 const int64_t *tt_ints(tt_rule *r, const char *name, int32_t *out_count);  // NULL and 0 for None
+// The product of a list of sizes; fails, and is 0, for a negative size or more than an int64 holds.
+int64_t tt_ints_numel(tt_rule *r, const char *name);
 const char *tt_string(tt_rule *r, const char *name);                       // NULL for None
 tt_dtype tt_dtype_arg(tt_rule *r, const char *name, tt_dtype if_none);     // a ScalarType? argument
 // Dimension argument, wrapped to [0, ndim); IndexError as PyTorch's when out of range (ndim 0 counts as 1).

@@ -219,7 +219,8 @@ static bool read_scatter(tt_rule *r, tt_hlo *self, tt_hlo *index, int32_t *dim) 
   *index = v_at_least_1d(tt_in(r, "index"));
   const tt_operand *x = tt_operand_of(r, "self");
   *dim = tt_dim(r, "dim", x ? x->ndim : 0);
-  return *self && *index && !tt_failed(r) && check_index_dtype(r, "index", true);
+  // An index without elements may be of any type.
+  return *self && *index && !tt_failed(r) && (tt_hlo_numel(*index) == 0 || check_index_dtype(r, "index", true));
 }
 
 static bool larger_outside(tt_hlo index, tt_hlo than, int32_t dim) {
@@ -414,10 +415,7 @@ static void build_masked_scatter_backward(tt_rule *r) {
   if (!tt_broadcast(r, v, 2)) {
     return;
   }
-  int64_t numel = 1;
-  for (int32_t i = 0; i < rank; i++) {
-    numel *= sizes[i];
-  }
+  int64_t numel = tt_ints_numel(r, "sizes");
   tt_hlo at = rank_among_true(v[1]);
   at = at ? v_if(v_flat(v[1]), at, v_const(at, -1)) : NULL;
   tt_hlo zeros = tt_hlo_const(tt_b(r), v[0]->dtype, 0, &numel, 1);

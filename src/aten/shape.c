@@ -312,7 +312,7 @@ static void build_pixel_shuffle(tt_rule *r) {
   if (!x) {
     return;
   }
-  if (x->rank < 3 || f < 1) {
+  if (x->rank < 3 || f < 1 || f > INT32_MAX) {
     tt_fail(r, TT_ERR_RUNTIME, "expects input to have at least 3 dimensions and a positive factor, but got input with %d "
             "dimension(s)", x->rank);
     return;

@@ -223,6 +223,10 @@ static void build_diag_embed(tt_rule *r) {
     return;
   }
   int64_t dims[V_DIMS];
+  if (d.offset < -INT32_MAX || d.offset > INT32_MAX) {
+    tt_fail(r, TT_ERR_RUNTIME, "the offset %lld is too large", (long long)d.offset);
+    return;
+  }
   const int64_t shift = d.offset < 0 ? -d.offset : d.offset, size = self->dims[self->rank - 1] + shift;
   for (int32_t i = 0, next = 0; i <= self->rank; i++) {
     dims[i] = i == d.dim1 || i == d.dim2 ? size : self->dims[next++];

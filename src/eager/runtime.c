@@ -134,6 +134,10 @@ static tt_status *add_option(char *name, char *value) {
 }
 
 static tt_status *read_options(void) {
+  if (tt_the_runtime.is_cpu) {
+    // Else a NaN in the second operand of a maximum or minimum is lost, in reductions too.
+    TT_TRY(add_option(strdup("xla_cpu_enable_fast_min_max"), strdup("false")));
+  }
   const char *fast = setting("TORCH_TPU_FAST_COMPILE");
   if (fast && strcmp(fast, "0") && tt_the_runtime.is_cpu) {
     TT_TRY(add_option(strdup("xla_backend_optimization_level"), strdup("0")));

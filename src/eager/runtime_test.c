@@ -128,7 +128,7 @@ static void options(void) {
   }
   setenv("TORCH_TPU_XLA_OPTIONS", "xla_one=2,xla_two=", 1);
   check_works();
-  CHECK_INT(fake.get("options"), 4);  // two of them for TORCH_TPU_FAST_COMPILE
+  CHECK(fake.get("options") >= 4);  // at least two of them for TORCH_TPU_FAST_COMPILE
   CHECK_INT(fake.get("clients"), 1);
 }
 

@@ -77,8 +77,7 @@ tt_status *tt_hlo_finish(tt_hlo_builder *b, const tt_hlo *results, int32_t count
   for (const tt_hlo_op *p = b->first_parameter; p && !b->status; p = p->next) {
     if (p->alias >= count) {
       tt_hlo_fail(b, tt_error(TT_ERR_INTERNAL, "parameter %d is aliased to result %d of %d", p->id, p->alias, count));
-    } else if (p->alias >= 0 &&
-               !tt_hlo_same_type(tt_hlo_type_of(&p->results[0]), tt_hlo_type_of(results[p->alias]))) {
+    } else if (p->alias >= 0 && !tt_hlo_same_type(tt_hlo_type_of(&p->results[0]), tt_hlo_type_of(results[p->alias]))) {
       tt_hlo_errorf(b, TT_ERR_INTERNAL, "alias", (tt_hlo[]){&p->results[0], results[p->alias]}, 2,
                     "parameter %d and result %d must have the same type", p->id, p->alias);
     }
@@ -290,9 +289,15 @@ tt_hlo_op *tt_hlo_make(tt_hlo_builder *b, const tt_hlo_new_op *spec) {
   tt_hlo_op *op = tt_arena_alloc(&b->arena, sizeof *op);
   bool good = op && set_results(b, op, spec);
   if (good) {
-    *op = (tt_hlo_op){.builder = b, .block = b->current, .name = spec->name, .location = b->location,
-                      .results = op->results, .result_count = op->result_count, .form = spec->form,
-                      .region_count = spec->region_count, .alias = -1};
+    *op = (tt_hlo_op){.builder = b,
+                      .block = b->current,
+                      .name = spec->name,
+                      .location = b->location,
+                      .results = op->results,
+                      .result_count = op->result_count,
+                      .form = spec->form,
+                      .region_count = spec->region_count,
+                      .alias = -1};
     good = set_operands(b, op, spec);
   }
   if (good && spec->attributes) {
@@ -315,9 +320,13 @@ tt_hlo_op *tt_hlo_make(tt_hlo_builder *b, const tt_hlo_new_op *spec) {
 
 tt_hlo tt_hlo_emit(tt_hlo_builder *b, const char *name, tt_hlo_form form, const tt_hlo *operands, int32_t count,
                    const char *attributes, tt_hlo_type type) {
-  tt_hlo_op *op = tt_hlo_make(b, &(tt_hlo_new_op){.name = name, .form = form, .operands = operands,
-                                                  .operand_count = count, .attributes = attributes,
-                                                  .types = &type, .result_count = 1});
+  tt_hlo_op *op = tt_hlo_make(b, &(tt_hlo_new_op){.name = name,
+                                                  .form = form,
+                                                  .operands = operands,
+                                                  .operand_count = count,
+                                                  .attributes = attributes,
+                                                  .types = &type,
+                                                  .result_count = 1});
   return op ? &op->results[0] : NULL;
 }
 
@@ -334,7 +343,9 @@ tt_hlo tt_hlo_parameter(tt_hlo_builder *b, tt_dtype dtype, const int64_t *dims, 
   }
   tt_hlo_block *current = b->current;
   b->current = &b->main;
-  tt_hlo_op *op = tt_hlo_make(b, &(tt_hlo_new_op){.name = "parameter", .form = TT_FORM_PARAMETER, .result_count = 1,
+  tt_hlo_op *op = tt_hlo_make(b, &(tt_hlo_new_op){.name = "parameter",
+                                                  .form = TT_FORM_PARAMETER,
+                                                  .result_count = 1,
                                                   .types = &(tt_hlo_type){dtype, rank, dims}});
   b->current = current;
   if (!op) {
@@ -352,8 +363,8 @@ void tt_hlo_alias(tt_hlo_builder *b, tt_hlo parameter, int32_t result) {
   }
   tt_hlo_op *op = parameter->op;
   if (op->builder != b || op->form != TT_FORM_PARAMETER || result < 0 || op->alias >= 0) {
-    tt_hlo_errorf(b, TT_ERR_INTERNAL, "alias", &parameter, 1, "no parameter of this module, aliased before, or result %d is negative",
-                  result);
+    tt_hlo_errorf(b, TT_ERR_INTERNAL, "alias", &parameter, 1,
+                  "no parameter of this module, aliased before, or result %d is negative", result);
     return;
   }
   for (const tt_hlo_op *p = b->first_parameter; p; p = p->next) {

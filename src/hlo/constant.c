@@ -52,8 +52,9 @@ static bool enter(tt_hlo_builder *b, tt_hlo_type type) {
 }
 
 static tt_hlo refuse_value(tt_hlo_builder *b, tt_dtype dtype, double value) {
-  return tt_hlo_errorf(b, TT_ERR_RUNTIME, "constant", NULL, 0, "value %.17g cannot be converted to type %s without overflow",
-                       value, tt_dtype_torch_name(dtype));
+  return tt_hlo_errorf(b, TT_ERR_RUNTIME, "constant", NULL, 0,
+                       "value %.17g cannot be converted to type %s without overflow", value,
+                       tt_dtype_torch_name(dtype));
 }
 
 // ---- constants ----

@@ -6,7 +6,7 @@ enum {
   P = 1,
   S = 2,
   U = 4,
-  F = 8,   // f16, bf16, f32, f64
+  F = 8,  // f16, bf16, f32, f64
   C = 16,
   E = 32,  // the eight-bit floats
   I = S | U,
@@ -14,13 +14,13 @@ enum {
 };
 
 static int class_of(tt_dtype dtype) {
-  return dtype == TT_PRED                                  ? P
+  return dtype == TT_PRED                             ? P
          : dtype == TT_F8E4M3FN || dtype == TT_F8E5M2 ? E
-         : tt_dtype_is_signed_int(dtype)                   ? S
-         : tt_dtype_is_unsigned_int(dtype)                 ? U
-         : tt_dtype_is_float(dtype)                        ? F
-         : tt_dtype_is_complex(dtype)                      ? C
-                                                           : 0;
+         : tt_dtype_is_signed_int(dtype)              ? S
+         : tt_dtype_is_unsigned_int(dtype)            ? U
+         : tt_dtype_is_float(dtype)                   ? F
+         : tt_dtype_is_complex(dtype)                 ? C
+                                                      : 0;
 }
 
 typedef struct op_info {
@@ -124,9 +124,7 @@ tt_hlo tt_hlo_unary(tt_hlo_unary_kind kind, tt_hlo x) {
   } else if (kind == TT_IS_FINITE) {
     type.dtype = TT_PRED;
   }
-  tt_hlo_form form = is_chlo(name)               ? TT_FORM_CHLO
-                     : type.dtype != x->dtype ? TT_FORM_FUNCTION
-                                                 : TT_FORM_SAME;
+  tt_hlo_form form = is_chlo(name) ? TT_FORM_CHLO : type.dtype != x->dtype ? TT_FORM_FUNCTION : TT_FORM_SAME;
   return tt_hlo_emit(b, name, form, in, 1, NULL, type);
 }
 
@@ -285,8 +283,9 @@ tt_hlo tt_hlo_reduce_precision(tt_hlo x, int32_t exponent_bits, int32_t mantissa
     return refuse_dtype(b, name, in, 1);
   }
   if (exponent_bits < 1 || exponent_bits > 11 || mantissa_bits < 0 || mantissa_bits > 52) {
-    return TT_HLO_REFUSE(TT_ERR_VALUE, name, "exponent bits must lie in 1 to 11, mantissa bits in 0 to 52, not %d and %d",
-                         exponent_bits, mantissa_bits);
+    return TT_HLO_REFUSE(TT_ERR_VALUE, name,
+                         "exponent bits must lie in 1 to 11, mantissa bits in 0 to 52, not %d and %d", exponent_bits,
+                         mantissa_bits);
   }
   tt_strbuf *text = tt_hlo_attributes(b);
   tt_strbuf_printf(text, ", format = e%dm%d", exponent_bits, mantissa_bits);

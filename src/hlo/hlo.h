@@ -48,8 +48,9 @@ tt_hlo tt_hlo_parameter(tt_hlo_builder *b, tt_dtype dtype, const int64_t *dims, 
 // Marks a parameter as `tf.aliasing_output = result`: its memory may be reused by that result of main, which
 // must have the same type.
 void tt_hlo_alias(tt_hlo_builder *b, tt_hlo parameter, int32_t result);
-// Every element equal. The value is converted to `dtype` (out of range for an integer type, or NaN: an error; pred: true
-// unless 0; floats round to nearest even, f8e4m3fn saturates, as in PyTorch). Equal constants of a region are one.
+// Every element equal. The value is converted to `dtype` (out of range for an integer type, or NaN: an error;
+// pred: true unless 0; floats round to nearest even, f8e4m3fn saturates, as in PyTorch). Equal constants of a
+// region are one.
 tt_hlo tt_hlo_const(tt_hlo_builder *b, tt_dtype dtype, double value, const int64_t *dims, int32_t rank);
 tt_hlo tt_hlo_const_int(tt_hlo_builder *b, tt_dtype dtype, int64_t value, const int64_t *dims, int32_t rank);
 // 0-d, of an unsigned type: values beyond int64 too.
@@ -144,7 +145,8 @@ tt_hlo tt_hlo_compare(tt_hlo_compare_kind kind, tt_hlo x, tt_hlo y);  // complex
 tt_hlo tt_hlo_select(tt_hlo pred, tt_hlo on_true, tt_hlo on_false);
 tt_hlo tt_hlo_clamp(tt_hlo low, tt_hlo x, tt_hlo high);  // bounds: x's shape, or rank 0
 tt_hlo tt_hlo_complex(tt_hlo real, tt_hlo imaginary);
-// Complex to real drops the imaginary part. Float to integer truncates (out of range: as XLA; see tt_cast in aten/rule.h for PyTorch's rules).
+// Complex to real drops the imaginary part. Float to integer truncates (out of range: as XLA; see tt_cast in
+// aten/rule.h for PyTorch's rules).
 tt_hlo tt_hlo_convert(tt_hlo x, tt_dtype dtype);
 // As StableHLO: equal element sizes keep the shape; to a smaller type adds a last dim, to a larger removes it.
 tt_hlo tt_hlo_bitcast_convert(tt_hlo x, tt_dtype dtype);
@@ -242,8 +244,8 @@ typedef enum tt_hlo_scatter_kind {
 tt_hlo tt_hlo_scatter(tt_hlo_scatter_kind kind, tt_hlo x, tt_hlo indices, tt_hlo updates,
                       const tt_hlo_scatter_dims *dims, bool indices_sorted, bool indices_unique);
 
-// Gradient of max pooling: scatters `source` to the position of each window's greatest element (the first of equal ones; a
-// NaN is passed over). No dilation.
+// Gradient of max pooling: scatters `source` to the position of each window's greatest element (the first of equal
+// ones; a NaN is passed over). No dilation.
 tt_hlo tt_hlo_select_and_scatter(tt_hlo x, tt_hlo source, tt_hlo init, const tt_hlo_window *window);
 
 // ---- the rest ----
@@ -260,7 +262,8 @@ tt_hlo tt_hlo_triangular_solve(tt_hlo a, tt_hlo b, bool left_side, bool lower, b
                                bool transpose, bool conjugate);
 typedef enum tt_hlo_fft_kind { TT_FFT, TT_IFFT, TT_RFFT, TT_IRFFT } tt_hlo_fft_kind;
 tt_hlo tt_hlo_fft(tt_hlo_fft_kind kind, tt_hlo x, const int64_t *lengths, int32_t count);  // last dims, 1 to 3
-// `count` loop-carried values; `results` may be `inits`. Both may use values built outside. cond yields a 0-d pred; body fills out[count] with the same types.
+// `count` loop-carried values; `results` may be `inits`. cond yields a 0-d pred; body fills out[count] with the
+// same types. Both may use values built outside.
 typedef tt_hlo (*tt_hlo_while_cond)(void *context, tt_hlo_builder *b, const tt_hlo *state);
 typedef void (*tt_hlo_while_body)(void *context, tt_hlo_builder *b, const tt_hlo *state, tt_hlo *out);
 void tt_hlo_while(const tt_hlo *inits, int32_t count, tt_hlo_while_cond cond, tt_hlo_while_body body, void *context,

@@ -1,8 +1,8 @@
 // Bytes drive calls of the builder: whatever they say, nothing may crash, and a module either prints or has an error.
 //
 // With libFuzzer: clang -fsanitize=fuzzer,address hlo/hlo_fuzz.c hlo/*.c base/*.c
-// Without: -DTT_FUZZ_MAIN gives a main() that runs files (`hlo_fuzz FILE...`), random inputs (`hlo_fuzz COUNT`), or prints
-// the modules of random inputs (`hlo_fuzz --print COUNT`), to be given to a compiler.
+// Without: -DTT_FUZZ_MAIN gives a main() that runs files (`hlo_fuzz FILE...`), random inputs (`hlo_fuzz COUNT`), or
+// prints the modules of random inputs (`hlo_fuzz --print COUNT`), to be given to a compiler.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static unsigned pick(fuzz *f, unsigned n) { return byte(f) % n; }
 static bool rarely(fuzz *f) { return byte(f) >= 254; }
 
 static int64_t number(fuzz *f) {
-  static const int64_t odd[] = {-1,  -3,        7,         64,        1 << 20, INT32_MAX, (int64_t)1 << 40,
+  static const int64_t odd[] = {-1,        -3,        7,         64,        1 << 20, INT32_MAX, (int64_t)1 << 40,
                                 1LL << 62, INT64_MAX, INT64_MIN, 1000000007};
   return rarely(f) ? odd[pick(f, sizeof odd / sizeof *odd)] : (int64_t)pick(f, 5);
 }
@@ -243,8 +243,11 @@ static void regions(fuzz *f) {
     strides[i] = 1 + (int64_t)pick(f, 2);
     pads[i] = rarely(f) ? number(f) : (int64_t)pick(f, 2);
   }
-  tt_hlo_window window = {.sizes = sizes, .strides = pick(f, 2) ? strides : NULL, .pad_low = pick(f, 2) ? pads : NULL,
-                          .dilation = rarely(f) ? strides : NULL, .base_dilation = rarely(f) ? strides : NULL};
+  tt_hlo_window window = {.sizes = sizes,
+                          .strides = pick(f, 2) ? strides : NULL,
+                          .pad_low = pick(f, 2) ? pads : NULL,
+                          .dilation = rarely(f) ? strides : NULL,
+                          .base_dilation = rarely(f) ? strides : NULL};
   switch (pick(f, 7)) {
     case 0:
       keep(f, tt_hlo_reduce((tt_hlo_reducer)pick(f, 7), x, dims, count));
@@ -305,12 +308,23 @@ static void convolution(fuzz *f) {
     high[i] = rarely(f) ? number(f) : (int64_t)pick(f, 3) - 1;
     ones[i] = rarely(f) ? number(f) : 1 + (int64_t)pick(f, 2);
   }
-  tt_hlo_conv_dims dims = {.spatial_rank = rank, .lhs_batch = dim_of(f, 1), .lhs_feature = 1, .rhs_in_feature = 1,
-                           .rhs_out_feature = 0, .out_batch = 0, .out_feature = 1, .lhs_spatial = spatial,
-                           .rhs_spatial = spatial, .out_spatial = spatial, .pad_low = pick(f, 2) ? low : NULL,
-                           .pad_high = pick(f, 2) ? high : NULL, .strides = pick(f, 2) ? ones : NULL,
-                           .lhs_dilation = pick(f, 2) ? ones : NULL, .rhs_dilation = pick(f, 2) ? ones : NULL,
-                           .feature_groups = pick(f, 3), .batch_groups = pick(f, 3)};
+  tt_hlo_conv_dims dims = {.spatial_rank = rank,
+                           .lhs_batch = dim_of(f, 1),
+                           .lhs_feature = 1,
+                           .rhs_in_feature = 1,
+                           .rhs_out_feature = 0,
+                           .out_batch = 0,
+                           .out_feature = 1,
+                           .lhs_spatial = spatial,
+                           .rhs_spatial = spatial,
+                           .out_spatial = spatial,
+                           .pad_low = pick(f, 2) ? low : NULL,
+                           .pad_high = pick(f, 2) ? high : NULL,
+                           .strides = pick(f, 2) ? ones : NULL,
+                           .lhs_dilation = pick(f, 2) ? ones : NULL,
+                           .rhs_dilation = pick(f, 2) ? ones : NULL,
+                           .feature_groups = pick(f, 3),
+                           .batch_groups = pick(f, 3)};
   int64_t sizes[5] = {2, 2, 4, 3, 3}, kernel[5] = {4, dims.feature_groups == 2 ? 1 : 2, 2, number(f), 3};
   tt_dtype type = dtype(f);
   tt_hlo x = rarely(f) ? value(f) : tt_hlo_parameter(f->b, type, sizes, rank + 2);
@@ -372,8 +386,8 @@ static void other(fuzz *f) {
 }
 
 static void step(fuzz *f) {
-  static void (*const steps[])(fuzz *) = {leaf, leaf, elementwise, elementwise, elementwise, shape, shape,
-                                          shape, regions, regions, dot, convolution, indexing, other};
+  static void (*const steps[])(fuzz *) = {leaf,  leaf,    elementwise, elementwise, elementwise, shape,    shape,
+                                          shape, regions, regions,     dot,         convolution, indexing, other};
   steps[pick(f, sizeof steps / sizeof *steps)](f);
 }
 

@@ -108,7 +108,7 @@ static void test_float_literals(void) {
   check_literal(TT_F16, 65520, "0x7C00");
   check_literal(TT_F16, 2.98e-8, "0.0");
   check_literal(TT_F16, 3e-8, "5.9604645e-08");
-  check_literal(TT_BF16, 1.00390625, "1.0");        // a tie, to even
+  check_literal(TT_BF16, 1.00390625, "1.0");       // a tie, to even
   check_literal(TT_BF16, 1.01171875, "1.015625");  // likewise
   check_literal(TT_BF16, NAN, "0x7FC0");
   check_literal(TT_F8E4M3FN, INFINITY, "448.0");
@@ -211,7 +211,8 @@ static void test_shapes(void) {
   CHECK_CONTAINS(text, "dynamic_slice %arg0, %arg1, %arg1, sizes = [1, 2] : ");
   CHECK_CONTAINS(text, "dynamic_update_slice %arg0, %arg2, %arg1, %arg1 : ");
   CHECK_CONTAINS(text, "concatenate %arg0, %arg0, dim = 1 : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x6xf32>");
-  CHECK_CONTAINS(text, ", low = [-1, 0], high = [0, 2], interior = [0, 1] : (tensor<2x3xf32>, tensor<f32>) -> tensor<1x7xf32>");
+  CHECK_CONTAINS(
+      text, ", low = [-1, 0], high = [0, 2], interior = [0, 1] : (tensor<2x3xf32>, tensor<f32>) -> tensor<1x7xf32>");
   CHECK_CONTAINS(text, "reverse %arg0, dims = [1] : tensor<2x3xf32>");
   free(text);
 }
@@ -242,9 +243,12 @@ static void test_reductions(void) {
   tt_hlo results[] = {tt_hlo_reduce(TT_SUM, x, (int32_t[]){1}, 1), windows,
                       tt_hlo_select_and_scatter(x, windows, tt_hlo_scalar(b, TT_F32, 0), &w)};
   char *text = finish(b, results, 3);
-  CHECK_CONTAINS(text, "stablehlo.reduce(%arg0 init: %3) applies stablehlo.add across dimensions = [1] : (tensor<4x5xf32>, tensor<f32>) -> tensor<4xf32>");
   CHECK_CONTAINS(text,
-                 "\"stablehlo.reduce_window\"(%arg0, %0) <{window_dimensions = array<i64: 2, 1>, window_strides = array<i64: 2, 1>, padding = dense<[[1, 0], [0, 0]]> : tensor<2x2xi64>}> ({\n"
+                 "stablehlo.reduce(%arg0 init: %3) applies stablehlo.add across dimensions = [1] : (tensor<4x5xf32>, "
+                 "tensor<f32>) -> tensor<4xf32>");
+  CHECK_CONTAINS(text,
+                 "\"stablehlo.reduce_window\"(%arg0, %0) <{window_dimensions = array<i64: 2, 1>, window_strides = "
+                 "array<i64: 2, 1>, padding = dense<[[1, 0], [0, 0]]> : tensor<2x2xi64>}> ({\n"
                  "    ^bb0(%arg1: tensor<f32>, %arg2: tensor<f32>):\n"
                  "      %2 = stablehlo.maximum %arg1, %arg2 : tensor<f32>\n"
                  "      stablehlo.return %2 : tensor<f32>\n"
@@ -276,28 +280,50 @@ static void test_reduce_multi(void) {
 
 static void test_products(void) {
   tt_hlo_builder *b = new_builder();
-  tt_hlo x = tt_hlo_parameter(b, TT_BF16, (int64_t[]){2, 3, 4}, 3), y = tt_hlo_parameter(b, TT_BF16, (int64_t[]){2, 4, 5}, 3);
+  tt_hlo x = tt_hlo_parameter(b, TT_BF16, (int64_t[]){2, 3, 4}, 3),
+         y = tt_hlo_parameter(b, TT_BF16, (int64_t[]){2, 4, 5}, 3);
   tt_hlo_dot_dims dims = {(int32_t[]){0}, (int32_t[]){0}, (int32_t[]){2}, (int32_t[]){1}, 1, 1};
-  tt_hlo image = tt_hlo_parameter(b, TT_F32, (int64_t[]){1, 2, 8, 9}, 4), kernel = tt_hlo_parameter(b, TT_F32, (int64_t[]){4, 1, 3, 2}, 4);
+  tt_hlo image = tt_hlo_parameter(b, TT_F32, (int64_t[]){1, 2, 8, 9}, 4),
+         kernel = tt_hlo_parameter(b, TT_F32, (int64_t[]){4, 1, 3, 2}, 4);
   int32_t spatial[] = {2, 3};
-  tt_hlo_conv_dims conv = {.spatial_rank = 2, .lhs_feature = 1, .rhs_in_feature = 1, .out_feature = 1, .lhs_spatial = spatial,
-                           .rhs_spatial = spatial, .out_spatial = spatial, .strides = (int64_t[]){2, 1},
-                           .pad_low = (int64_t[]){1, 0}, .reverse = (bool[]){true, false}, .feature_groups = 2};
+  tt_hlo_conv_dims conv = {.spatial_rank = 2,
+                           .lhs_feature = 1,
+                           .rhs_in_feature = 1,
+                           .out_feature = 1,
+                           .lhs_spatial = spatial,
+                           .rhs_spatial = spatial,
+                           .out_spatial = spatial,
+                           .strides = (int64_t[]){2, 1},
+                           .pad_low = (int64_t[]){1, 0},
+                           .reverse = (bool[]){true, false},
+                           .feature_groups = 2};
   tt_hlo results[] = {tt_hlo_dot_general(x, y, &dims, TT_PRECISION_HIGHEST, TT_F32),
                       tt_hlo_convolution(image, kernel, &conv, TT_PRECISION_DEFAULT)};
   char *text = finish(b, results, 2);
-  CHECK_CONTAINS(text, "dot_general %arg0, %arg1, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [HIGHEST, HIGHEST] : (tensor<2x3x4xbf16>, tensor<2x4x5xbf16>) -> tensor<2x3x5xf32>");
-  CHECK_CONTAINS(text, "convolution(%arg2, %arg3) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1], window = {stride = [2, 1], pad = [[1, 0], [0, 0]], reverse = [true, false]} {batch_group_count = 1 : i64, feature_group_count = 2 : i64} : (tensor<1x2x8x9xf32>, tensor<4x1x3x2xf32>) -> tensor<1x4x4x8xf32>");
+  CHECK_CONTAINS(text,
+                 "dot_general %arg0, %arg1, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = "
+                 "[HIGHEST, HIGHEST] : (tensor<2x3x4xbf16>, tensor<2x4x5xbf16>) -> tensor<2x3x5xf32>");
+  CHECK_CONTAINS(text,
+                 "convolution(%arg2, %arg3) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1], window = {stride = "
+                 "[2, 1], pad = [[1, 0], [0, 0]], reverse = [true, false]} {batch_group_count = 1 : i64, "
+                 "feature_group_count = 2 : i64} : (tensor<1x2x8x9xf32>, tensor<4x1x3x2xf32>) -> tensor<1x4x4x8xf32>");
   free(text);
 }
 
 // XLA dies of a kernel as large as the dilation of a longer input, next to a dim where swapping the operands pays.
 static void test_deadly_convolution(void) {
   tt_hlo_builder *b = new_builder();
-  tt_hlo x = tt_hlo_parameter(b, TT_F32, (int64_t[]){2, 2, 4, 3}, 4), y = tt_hlo_parameter(b, TT_F32, (int64_t[]){4, 2, 2, 4}, 4);
+  tt_hlo x = tt_hlo_parameter(b, TT_F32, (int64_t[]){2, 2, 4, 3}, 4),
+         y = tt_hlo_parameter(b, TT_F32, (int64_t[]){4, 2, 2, 4}, 4);
   int32_t spatial[] = {2, 3};
-  tt_hlo_conv_dims conv = {.spatial_rank = 2, .lhs_feature = 1, .rhs_in_feature = 1, .out_feature = 1, .lhs_spatial = spatial,
-                           .rhs_spatial = spatial, .out_spatial = spatial, .pad_high = (int64_t[]){0, 1},
+  tt_hlo_conv_dims conv = {.spatial_rank = 2,
+                           .lhs_feature = 1,
+                           .rhs_in_feature = 1,
+                           .out_feature = 1,
+                           .lhs_spatial = spatial,
+                           .rhs_spatial = spatial,
+                           .out_spatial = spatial,
+                           .pad_high = (int64_t[]){0, 1},
                            .lhs_dilation = (int64_t[]){2, 1}};
   tt_hlo result = tt_hlo_convolution(x, y, &conv, TT_PRECISION_DEFAULT);
   char *text = finish(b, &result, 1);
@@ -330,8 +356,13 @@ static void test_indexing(void) {
   tt_hlo results[] = {tt_hlo_gather(x, i, &g, (int64_t[]){1, 3}, false),
                       tt_hlo_scatter(TT_SCATTER_SET, x, i, u, &s, false, true)};
   char *text = finish(b, results, 2);
-  CHECK_CONTAINS(text, "\"stablehlo.gather\"(%arg0, %arg1) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = false, slice_sizes = array<i64: 1, 3>}> : (tensor<5x3xf32>, tensor<4xi64>) -> tensor<4x3xf32>");
-  CHECK_CONTAINS(text, "indices_are_sorted = false, unique_indices = true}> ({\n    ^bb0(%arg3: tensor<f32>, %arg4: tensor<f32>):\n      stablehlo.return %arg4 : tensor<f32>\n");
+  CHECK_CONTAINS(text,
+                 "\"stablehlo.gather\"(%arg0, %arg1) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], "
+                 "collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, indices_are_sorted = "
+                 "false, slice_sizes = array<i64: 1, 3>}> : (tensor<5x3xf32>, tensor<4xi64>) -> tensor<4x3xf32>");
+  CHECK_CONTAINS(text,
+                 "indices_are_sorted = false, unique_indices = true}> ({\n    ^bb0(%arg3: tensor<f32>, %arg4: "
+                 "tensor<f32>):\n      stablehlo.return %arg4 : tensor<f32>\n");
   free(text);
 }
 
@@ -356,9 +387,12 @@ static void test_the_rest(void) {
                       tt_hlo_triangular_solve(a, a, true, false, false, true, true),
                       tt_hlo_fft(TT_RFFT, r, (int64_t[]){8}, 1)};
   char *text = finish(b, results, 4);
-  CHECK_CONTAINS(text, "%0:2 = stablehlo.rng_bit_generator %arg0, algorithm = THREE_FRY : (tensor<2xui64>) -> (tensor<2xui64>, tensor<4xui32>)");
+  CHECK_CONTAINS(text,
+                 "%0:2 = stablehlo.rng_bit_generator %arg0, algorithm = THREE_FRY : (tensor<2xui64>) -> "
+                 "(tensor<2xui64>, tensor<4xui32>)");
   CHECK_CONTAINS(text, "stablehlo.cholesky %arg1, lower = true : tensor<3x3xcomplex<f32>>");
-  CHECK_CONTAINS(text, "left_side = true, lower = false, unit_diagonal = false, transpose_a = #stablehlo<transpose ADJOINT>");
+  CHECK_CONTAINS(text,
+                 "left_side = true, lower = false, unit_diagonal = false, transpose_a = #stablehlo<transpose ADJOINT>");
   CHECK_CONTAINS(text, "stablehlo.fft %arg2, type = RFFT, length = [8] : (tensor<8xf32>) -> tensor<5xcomplex<f32>>");
   CHECK_CONTAINS(text, "return %0#1, ");
   free(text);
@@ -422,6 +456,5 @@ static void test_long_module(void) {
 TEST_MAIN(TEST(test_whole_module), TEST(test_no_results), TEST(test_finish_twice), TEST(test_names_and_locations),
           TEST(test_float_literals), TEST(test_integer_literals), TEST(test_constants), TEST(test_elementwise),
           TEST(test_shapes), TEST(test_nothing_to_do), TEST(test_reductions), TEST(test_reduce_multi),
-          TEST(test_products), TEST(test_deadly_convolution),
-          TEST(test_deadly_forms), TEST(test_indexing), TEST(test_sort), TEST(test_the_rest), TEST(test_while),
-          TEST(test_captured_constant), TEST(test_long_module))
+          TEST(test_products), TEST(test_deadly_convolution), TEST(test_deadly_forms), TEST(test_indexing),
+          TEST(test_sort), TEST(test_the_rest), TEST(test_while), TEST(test_captured_constant), TEST(test_long_module))

@@ -22,9 +22,9 @@ static bool ascending(const int32_t *dims, int32_t count) {
 }
 
 // Two lists in one, to check that no dim is in both.
-static bool check_joined(tt_hlo_builder *b, const char *name, const tt_hlo *in, int32_t operand_count,
-                         const char *what, const int32_t *first, int32_t first_count, const int32_t *second,
-                         int32_t second_count, int32_t rank) {
+static bool check_joined(tt_hlo_builder *b, const char *name, const tt_hlo *in, int32_t operand_count, const char *what,
+                         const int32_t *first, int32_t first_count, const int32_t *second, int32_t second_count,
+                         int32_t rank) {
   int32_t all[2 * TT_MAX_RANK];
   if (first_count < 0 || second_count < 0 || first_count > rank || second_count > rank || (first_count && !first) ||
       (second_count && !second)) {
@@ -39,8 +39,8 @@ static bool check_joined(tt_hlo_builder *b, const char *name, const tt_hlo *in, 
   return tt_hlo_check_dim_set(b, name, in, operand_count, what, all, first_count + second_count, rank);
 }
 
-// The constraints on operand (in[0]), indices (in[1]) and the lists that both operations share. `result_rank` is that of
-// the gather's result, the scatter's updates.
+// The constraints on operand (in[0]), indices (in[1]) and the lists that both operations share. `result_rank` is that
+// of the gather's result, the scatter's updates.
 static bool check_lists(tt_hlo_builder *b, const char *name, const tt_hlo *in, int32_t count, const index_dims *d,
                         int32_t result_rank) {
   tt_hlo x = in[0], indices = in[1];
@@ -58,8 +58,8 @@ static bool check_lists(tt_hlo_builder *b, const char *name, const tt_hlo *in, i
                     d->batching_count, x->rank) ||
       !check_joined(b, name, in, count, "indexed and batching dims", d->map, d->map_count, d->batching,
                     d->batching_count, x->rank) ||
-      !check_joined(b, name, in, count, "batching dims of the indices", d->indices_batching, d->batching_count, NULL,
-                    0, indices->rank) ||
+      !check_joined(b, name, in, count, "batching dims of the indices", d->indices_batching, d->batching_count, NULL, 0,
+                    indices->rank) ||
       !check_joined(b, name, in, count, "window dims", d->offset, d->offset_count, NULL, 0, result_rank)) {
     return false;
   }
@@ -168,8 +168,8 @@ tt_hlo tt_hlo_gather(tt_hlo x, tt_hlo indices, const tt_hlo_gather_dims *g, cons
   if (!g) {
     return TT_HLO_REFUSE(TT_ERR_INTERNAL, name, "the dims are missing");
   }
-  index_dims d = {g->offset_dims, g->collapsed_dims, g->operand_batching_dims, g->indices_batching_dims,
-                  g->start_index_map, g->offset_count, g->collapsed_count, g->batching_count,
+  index_dims d = {g->offset_dims,       g->collapsed_dims,  g->operand_batching_dims, g->indices_batching_dims,
+                  g->start_index_map,   g->offset_count,    g->collapsed_count,       g->batching_count,
                   g->start_index_count, g->index_vector_dim};
   int32_t rank = result_rank(&d, indices);
   if (rank < 0 || !check_lists(b, name, in, 2, &d, rank) || !check_slices(b, name, in, &d, slice_sizes)) {
@@ -184,8 +184,7 @@ tt_hlo tt_hlo_gather(tt_hlo x, tt_hlo indices, const tt_hlo_gather_dims *g, cons
   }
   combine(&d, indices, windows, dims);
   tt_hlo_value result = {.dtype = x->dtype, .rank = rank, .dims = dims};
-  if (has_empty_slice(&d, x, slice_sizes) && tt_hlo_bad_type(x->dtype, dims, rank) == NULL &&
-      tt_hlo_numel(&result)) {
+  if (has_empty_slice(&d, x, slice_sizes) && tt_hlo_bad_type(x->dtype, dims, rank) == NULL && tt_hlo_numel(&result)) {
     return TT_HLO_REFUSE(TT_ERR_INDEX, name, "a result with elements can't be gathered from an empty dim");
   }
   tt_strbuf *text = tt_hlo_attributes(b);
@@ -251,8 +250,8 @@ static const char *scatter_attributes(tt_hlo_builder *b, const index_dims *d, bo
   return tt_strbuf_text(text);
 }
 
-tt_hlo tt_hlo_scatter(tt_hlo_scatter_kind kind, tt_hlo x, tt_hlo indices, tt_hlo updates,
-                      const tt_hlo_scatter_dims *s, bool indices_sorted, bool indices_unique) {
+tt_hlo tt_hlo_scatter(tt_hlo_scatter_kind kind, tt_hlo x, tt_hlo indices, tt_hlo updates, const tt_hlo_scatter_dims *s,
+                      bool indices_sorted, bool indices_unique) {
   static const char name[] = "stablehlo.scatter";
   tt_hlo in[] = {x, indices, updates};
   tt_hlo_builder *b = tt_hlo_enter(name, in, 3);
@@ -265,9 +264,10 @@ tt_hlo tt_hlo_scatter(tt_hlo_scatter_kind kind, tt_hlo x, tt_hlo indices, tt_hlo
   if (kind >= TT_SCATTER_MAX && tt_dtype_is_complex(x->dtype)) {
     return TT_HLO_REFUSE(TT_ERR_NOT_IMPLEMENTED, name, "complex numbers have no order");
   }
-  index_dims d = {s->update_window_dims, s->inserted_window_dims, s->input_batching_dims, s->indices_batching_dims,
-                  s->scatter_dims_to_operand_dims, s->update_window_count, s->inserted_count, s->batching_count,
-                  s->scatter_dims_count, s->index_vector_dim};
+  index_dims d = {
+      s->update_window_dims,           s->inserted_window_dims, s->input_batching_dims, s->indices_batching_dims,
+      s->scatter_dims_to_operand_dims, s->update_window_count,  s->inserted_count,      s->batching_count,
+      s->scatter_dims_count,           s->index_vector_dim};
   if (!check_lists(b, name, in, 3, &d, updates->rank)) {
     return NULL;
   }
@@ -279,9 +279,15 @@ tt_hlo tt_hlo_scatter(tt_hlo_scatter_kind kind, tt_hlo x, tt_hlo indices, tt_hlo
     return NULL;
   }
   tt_hlo_type type = tt_hlo_type_of(x);
-  tt_hlo_op *op = tt_hlo_make(b, &(tt_hlo_new_op){.name = name, .form = TT_FORM_GENERIC, .operands = in,
-                                                  .operand_count = 3, .types = &type, .result_count = 1,
-                                                  .attributes = scatter_attributes(b, &d, indices_sorted, indices_unique),
-                                                  .regions = &region, .region_count = 1});
+  tt_hlo_op *op =
+      tt_hlo_make(b, &(tt_hlo_new_op){.name = name,
+                                      .form = TT_FORM_GENERIC,
+                                      .operands = in,
+                                      .operand_count = 3,
+                                      .types = &type,
+                                      .result_count = 1,
+                                      .attributes = scatter_attributes(b, &d, indices_sorted, indices_unique),
+                                      .regions = &region,
+                                      .region_count = 1});
   return op ? &op->results[0] : NULL;
 }

@@ -6,7 +6,7 @@
 #include "base/strbuf.h"
 #include "hlo/hlo.h"
 
-enum { TT_HLO_MAX_DEPTH = 64, TT_HLO_CONSTANT_BUCKETS = 64 };
+enum { TT_HLO_MAX_DEPTH = 64, TT_HLO_CONSTANT_BUCKETS = 256 };
 
 // How an operation is written. T is the type of the result, O of an operand, A the attribute text.
 typedef enum tt_hlo_form {
@@ -131,9 +131,10 @@ tt_hlo tt_hlo_constant_text(tt_hlo_builder *b, const char *text, tt_hlo_type typ
 // Starts an empty text, which the functions below extend; it is valid until the next tt_hlo_attributes().
 tt_strbuf *tt_hlo_attributes(tt_hlo_builder *b);
 void tt_hlo_put_int(tt_strbuf *text, int64_t value);
-void tt_hlo_put_ints(tt_strbuf *text, const int32_t *values, int32_t count);       // 1, 2
-void tt_hlo_put_longs(tt_strbuf *text, const int64_t *values, int32_t count);      // 1, 2
-void tt_hlo_put_array(tt_strbuf *text, const char *key, const int64_t *values, int32_t count);  // key = array<i64: 1, 2>
+void tt_hlo_put_ints(tt_strbuf *text, const int32_t *values, int32_t count);   // 1, 2
+void tt_hlo_put_longs(tt_strbuf *text, const int64_t *values, int32_t count);  // 1, 2
+void tt_hlo_put_array(tt_strbuf *text, const char *key, const int64_t *values,
+                      int32_t count);  // key = array<i64: 1, 2>
 
 // ---- regions ----
 // Opens a region with these arguments, which become the block's; NULL after an error. Everything built until

@@ -1,9 +1,7 @@
 // Linear algebra, Fourier transforms and random bits.
 #include "hlo/internal.h"
 
-static bool is_wide(tt_dtype dtype) {
-  return dtype == TT_F32 || dtype == TT_F64 || tt_dtype_is_complex(dtype);
-}
+static bool is_wide(tt_dtype dtype) { return dtype == TT_F32 || dtype == TT_F64 || tt_dtype_is_complex(dtype); }
 
 // ---- random bits ----
 tt_hlo tt_hlo_random_bits(tt_hlo state, tt_dtype dtype, const int64_t *dims, int32_t rank) {
@@ -20,9 +18,13 @@ tt_hlo tt_hlo_random_bits(tt_hlo state, tt_dtype dtype, const int64_t *dims, int
     return TT_HLO_REFUSE(TT_ERR_NOT_IMPLEMENTED, name, "bits come as ui32 or ui64, not %s", tt_dtype_hlo_name(dtype));
   }
   tt_hlo_type types[2] = {tt_hlo_type_of(state), {dtype, rank, dims}};
-  tt_hlo_op *op = tt_hlo_make(b, &(tt_hlo_new_op){.name = name, .form = TT_FORM_FUNCTION, .operands = in,
-                                                  .operand_count = 1, .attributes = ", algorithm = THREE_FRY",
-                                                  .types = types, .result_count = 2});
+  tt_hlo_op *op = tt_hlo_make(b, &(tt_hlo_new_op){.name = name,
+                                                  .form = TT_FORM_FUNCTION,
+                                                  .operands = in,
+                                                  .operand_count = 1,
+                                                  .attributes = ", algorithm = THREE_FRY",
+                                                  .types = types,
+                                                  .result_count = 2});
   return op ? &op->results[1] : NULL;
 }
 
@@ -83,10 +85,11 @@ tt_hlo tt_hlo_triangular_solve(tt_hlo a, tt_hlo y, bool left_side, bool lower, b
     }
   }
   tt_strbuf *text = tt_hlo_attributes(b);
-  tt_strbuf_printf(text,
-                   "left_side = %s, lower = %s, unit_diagonal = %s, transpose_a = #stablehlo<transpose %s>",
+  tt_strbuf_printf(text, "left_side = %s, lower = %s, unit_diagonal = %s, transpose_a = #stablehlo<transpose %s>",
                    left_side ? "true" : "false", lower ? "true" : "false", unit_diagonal ? "true" : "false",
-                   !transpose ? "NO_TRANSPOSE" : conjugate ? "ADJOINT" : "TRANSPOSE");
+                   !transpose  ? "NO_TRANSPOSE"
+                   : conjugate ? "ADJOINT"
+                               : "TRANSPOSE");
   return tt_hlo_emit(b, name, TT_FORM_GENERIC, in, 2, tt_strbuf_text(text), tt_hlo_type_of(y));
 }
 
@@ -117,8 +120,8 @@ tt_hlo tt_hlo_fft(tt_hlo_fft_kind kind, tt_hlo x, const int64_t *lengths, int32_
     int64_t half = k >= 0 && last ? lengths[k] / 2 + 1 : 0;
     int64_t want = k < 0 ? x->dims[i] : kind == TT_IRFFT && last ? half : lengths[k];
     if (k >= 0 && (lengths[k] < 1 || want != x->dims[i])) {
-      return TT_HLO_REFUSE(TT_ERR_RUNTIME, name, "length %lld doesn't match dim %d of size %lld",
-                           (long long)lengths[k], i, (long long)x->dims[i]);
+      return TT_HLO_REFUSE(TT_ERR_RUNTIME, name, "length %lld doesn't match dim %d of size %lld", (long long)lengths[k],
+                           i, (long long)x->dims[i]);
     }
     dims[i] = k < 0 ? x->dims[i] : kind == TT_RFFT && last ? half : lengths[k];
   }

@@ -168,9 +168,9 @@ static void put_while(printer *p, const tt_hlo_op *op) {
 
 // ---- operations ----
 static const char *compare_type(tt_hlo x) {
-  return tt_dtype_is_signed_int(x->dtype)                                ? ", SIGNED"
+  return tt_dtype_is_signed_int(x->dtype)                            ? ", SIGNED"
          : tt_dtype_is_unsigned_int(x->dtype) || x->dtype == TT_PRED ? ", UNSIGNED"
-                                                                         : ", FLOAT";
+                                                                     : ", FLOAT";
 }
 
 // The operands and attributes.

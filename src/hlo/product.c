@@ -206,8 +206,8 @@ static const char *convolution_attributes(tt_hlo_builder *b, const tt_hlo_conv_d
   tt_strbuf_puts(text, "->");
   put_layout(text, d->out_batch, 'b', d->out_feature, 'f', d->out_spatial, d->spatial_rank);
   put_window(text, d);
-  tt_strbuf_printf(text, " {batch_group_count = %lld : i64, feature_group_count = %lld : i64",
-                   (long long)batch_groups, (long long)feature_groups);
+  tt_strbuf_printf(text, " {batch_group_count = %lld : i64, feature_group_count = %lld : i64", (long long)batch_groups,
+                   (long long)feature_groups);
   const char *p = precision_name(precision);
   if (p) {
     tt_strbuf_printf(text, ", precision_config = [#stablehlo<precision %s>, #stablehlo<precision %s>]", p, p);
@@ -238,16 +238,16 @@ static bool check_convolution(tt_hlo_builder *b, const char *name, const tt_hlo 
          check_layout(b, name, in, "result", d->out_batch, d->out_feature, d->out_spatial, d->spatial_rank);
 }
 
-// Whether XLA takes spatial dim i for a group written as a dim, whatever the size of the input, and dies when it swaps the
-// operands (algebraic_simplifier.cc, SwapConvOperands).
+// Whether XLA takes spatial dim i for a group written as a dim, whatever the size of the input, and dies when it swaps
+// the operands (algebraic_simplifier.cc, SwapConvOperands).
 static bool looks_like_group(const tt_hlo_conv_dims *d, int32_t i, int64_t input, int64_t kernel) {
   return kernel > 1 && input != kernel && at(d->lhs_dilation, i, 1) == kernel && at(d->strides, i, 1) == kernel - 1 &&
          at(d->rhs_dilation, i, 1) == 1 && !at(d->pad_low, i, 0) && !at(d->pad_high, i, 0) &&
          !(d->reverse && d->reverse[i]);
 }
 
-// Such dims are reversed twice, by hand and by the window, which breaks the pattern. True if there are any: then *rhs and
-// reverse[] are the new kernel and window reversal.
+// Such dims are reversed twice, by hand and by the window, which breaks the pattern. True if there are any: then *rhs
+// and reverse[] are the new kernel and window reversal.
 static bool disguise_groups(const tt_hlo_conv_dims *d, tt_hlo lhs, tt_hlo *rhs, bool *reverse) {
   int32_t dims[TT_MAX_RANK], count = 0;
   for (int32_t i = 0; i < d->spatial_rank; i++) {

@@ -89,9 +89,15 @@ static tt_hlo_op *make_multi(tt_hlo_builder *b, const char *name, tt_hlo *in, in
   for (int32_t i = 0; i < count; i++) {
     types[i] = (tt_hlo_type){in[i]->dtype, rank, dims};
   }
-  return tt_hlo_make(b, &(tt_hlo_new_op){.name = name, .form = TT_FORM_GENERIC, .operands = in,
-                                         .operand_count = 2 * count, .attributes = attributes, .types = types,
-                                         .result_count = count, .regions = &region, .region_count = 1});
+  return tt_hlo_make(b, &(tt_hlo_new_op){.name = name,
+                                         .form = TT_FORM_GENERIC,
+                                         .operands = in,
+                                         .operand_count = 2 * count,
+                                         .attributes = attributes,
+                                         .types = types,
+                                         .result_count = count,
+                                         .regions = &region,
+                                         .region_count = 1});
 }
 
 static tt_hlo_op *reduce_multi(const tt_hlo *xs, const tt_hlo *inits, int32_t count, const int32_t *dims,
@@ -117,8 +123,8 @@ static tt_hlo_op *reduce_multi(const tt_hlo *xs, const tt_hlo *inits, int32_t co
   return make_multi(b, name, in, count, region, tt_strbuf_text(text), rank, kept);
 }
 
-void tt_hlo_reduce_multi(const tt_hlo *xs, const tt_hlo *inits, int32_t count, const int32_t *dims,
-                         int32_t dim_count, tt_hlo_reduce_body body, void *context, tt_hlo *results) {
+void tt_hlo_reduce_multi(const tt_hlo *xs, const tt_hlo *inits, int32_t count, const int32_t *dims, int32_t dim_count,
+                         tt_hlo_reduce_body body, void *context, tt_hlo *results) {
   tt_hlo_take_results(reduce_multi(xs, inits, count, dims, dim_count, body, context), results, count);
 }
 
@@ -134,8 +140,8 @@ int64_t tt_hlo_window_size(int64_t size, int64_t low, int64_t high, int64_t base
     return -1;
   }
   int64_t padded = 0, reach;
-  bool over = size > 0 && (__builtin_mul_overflow(size - 1, base_dilation, &padded) ||
-                           __builtin_add_overflow(padded, 1, &padded));
+  bool over = size > 0 &&
+              (__builtin_mul_overflow(size - 1, base_dilation, &padded) || __builtin_add_overflow(padded, 1, &padded));
   over = over || __builtin_add_overflow(padded, low, &padded) || __builtin_add_overflow(padded, high, &padded) ||
          __builtin_mul_overflow(window - 1, dilation, &reach) || __builtin_add_overflow(reach, 1, &reach);
   if (over || padded > (int64_t)1 << 62) {
@@ -152,8 +158,8 @@ int64_t tt_hlo_window_size(int64_t size, int64_t low, int64_t high, int64_t base
 static int64_t at(const int64_t *values, int32_t i, int64_t if_null) { return values ? values[i] : if_null; }
 
 // The dims of a windowed result; false after an error.
-static bool windowed_dims(tt_hlo_builder *b, const char *name, const tt_hlo *in, int32_t count,
-                          const tt_hlo_window *w, int64_t *out_dims) {
+static bool windowed_dims(tt_hlo_builder *b, const char *name, const tt_hlo *in, int32_t count, const tt_hlo_window *w,
+                          int64_t *out_dims) {
   tt_hlo x = in[0];
   if (!w || (x->rank && !w->sizes)) {
     tt_hlo_errorf(b, TT_ERR_INTERNAL, name, in, count, "the window is missing");
@@ -161,9 +167,9 @@ static bool windowed_dims(tt_hlo_builder *b, const char *name, const tt_hlo *in,
   }
   for (int32_t i = 0; i < x->rank; i++) {
     const char *why = NULL;
-    out_dims[i] = tt_hlo_window_size(x->dims[i], at(w->pad_low, i, 0), at(w->pad_high, i, 0),
-                                     at(w->base_dilation, i, 1), w->sizes[i], at(w->dilation, i, 1),
-                                     at(w->strides, i, 1), &why);
+    out_dims[i] =
+        tt_hlo_window_size(x->dims[i], at(w->pad_low, i, 0), at(w->pad_high, i, 0), at(w->base_dilation, i, 1),
+                           w->sizes[i], at(w->dilation, i, 1), at(w->strides, i, 1), &why);
     if (out_dims[i] < 0) {
       tt_hlo_errorf(b, TT_ERR_RUNTIME, name, in, count, "window dim %d: %s", i, why);
       return false;
@@ -192,9 +198,8 @@ static const char *window_attributes(tt_hlo_builder *b, const tt_hlo_window *w, 
   const struct {
     const char *key;
     const int64_t *values;
-  } optional[] = {{", window_strides", w->strides},
-                  {", base_dilations", w->base_dilation},
-                  {", window_dilations", w->dilation}};
+  } optional[] = {
+      {", window_strides", w->strides}, {", base_dilations", w->base_dilation}, {", window_dilations", w->dilation}};
   for (int i = 0; i < 3; i++) {
     if (optional[i].values) {
       tt_hlo_put_array(text, optional[i].key, optional[i].values, rank);
@@ -299,9 +304,14 @@ tt_hlo tt_hlo_select_and_scatter(tt_hlo x, tt_hlo source, tt_hlo init, const tt_
   tt_hlo_window plain = *window;
   plain.base_dilation = plain.dilation = NULL;
   tt_hlo_type type = tt_hlo_type_of(x);
-  tt_hlo_op *op = tt_hlo_make(b, &(tt_hlo_new_op){.name = name, .form = TT_FORM_GENERIC, .operands = in,
-                                                  .operand_count = 3, .types = &type, .result_count = 1,
+  tt_hlo_op *op = tt_hlo_make(b, &(tt_hlo_new_op){.name = name,
+                                                  .form = TT_FORM_GENERIC,
+                                                  .operands = in,
+                                                  .operand_count = 3,
+                                                  .types = &type,
+                                                  .result_count = 1,
                                                   .attributes = window_attributes(b, &plain, x->rank),
-                                                  .regions = regions, .region_count = 2});
+                                                  .regions = regions,
+                                                  .region_count = 2});
   return op ? &op->results[0] : NULL;
 }

@@ -17,8 +17,8 @@ tt_hlo_block *tt_hlo_region_begin(tt_hlo_builder *b, const char *name, bool isol
   }
   *region = (tt_hlo_block){.parent = b->current, .depth = b->current->depth + 1, .isolated = isolated};
   b->current = region;
-  region->arguments = tt_hlo_make(b, &(tt_hlo_new_op){.name = "argument", .form = TT_FORM_ARGUMENT, .types = types,
-                                                      .result_count = count});
+  region->arguments = tt_hlo_make(
+      b, &(tt_hlo_new_op){.name = "argument", .form = TT_FORM_ARGUMENT, .types = types, .result_count = count});
   if (!region->arguments) {
     b->current = region->parent;
     return NULL;

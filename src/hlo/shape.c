@@ -75,8 +75,8 @@ tt_hlo tt_hlo_broadcast_in_dim(tt_hlo x, const int64_t *dims, int32_t rank, cons
   for (int32_t i = 0; i < x->rank; i++) {
     identity = identity && mapping[i] == i;
     if (x->dims[i] != 1 && x->dims[i] != dims[mapping[i]]) {
-      return TT_HLO_REFUSE(TT_ERR_RUNTIME, name, "dim %d of size %lld can't become size %lld", i,
-                           (long long)x->dims[i], (long long)dims[mapping[i]]);
+      return TT_HLO_REFUSE(TT_ERR_RUNTIME, name, "dim %d of size %lld can't become size %lld", i, (long long)x->dims[i],
+                           (long long)dims[mapping[i]]);
     }
   }
   if (identity) {
@@ -256,7 +256,8 @@ tt_hlo tt_hlo_concatenate(const tt_hlo *xs, int32_t count, int32_t dim) {
       fits = i == dim || xs[k]->dims[i] == first->dims[i];
     }
     if (!fits) {
-      return tt_hlo_errorf(b, TT_ERR_RUNTIME, name, xs, count, "operand %d doesn't match operand 0 outside dim %d", k, dim);
+      return tt_hlo_errorf(b, TT_ERR_RUNTIME, name, xs, count, "operand %d doesn't match operand 0 outside dim %d", k,
+                           dim);
     }
     if (__builtin_add_overflow(dims[dim], xs[k]->dims[dim], &dims[dim])) {
       return tt_hlo_errorf(b, TT_ERR_RUNTIME, name, xs, count, "the number of elements overflows");

@@ -27,8 +27,8 @@ static tt_hlo comparator(const tt_hlo_value *args, bool descending, bool by_two)
   return tt_hlo_binary(TT_OR, first, tt_hlo_binary(TT_AND, tie, before(&args[2], &args[3])));
 }
 
-static tt_hlo_block *sort_region(tt_hlo_builder *b, const char *name, const tt_hlo *xs, int32_t count,
-                                 bool descending, bool by_two) {
+static tt_hlo_block *sort_region(tt_hlo_builder *b, const char *name, const tt_hlo *xs, int32_t count, bool descending,
+                                 bool by_two) {
   tt_hlo_type *types = tt_arena_alloc(&b->arena, 2 * (size_t)count * sizeof *types);
   if (!types) {
     tt_hlo_no_memory(b);
@@ -46,8 +46,7 @@ static tt_hlo_block *sort_region(tt_hlo_builder *b, const char *name, const tt_h
   return tt_hlo_region_end(b, name, region, &less, &pred, 1) ? region : NULL;
 }
 
-static bool check_sort(tt_hlo_builder *b, const char *name, const tt_hlo *xs, int32_t count, int32_t dim,
-                       bool by_two) {
+static bool check_sort(tt_hlo_builder *b, const char *name, const tt_hlo *xs, int32_t count, int32_t dim, bool by_two) {
   if (!tt_hlo_check_dim_set(b, name, xs, count, "dim", &dim, 1, xs[0]->rank)) {
     return false;
   }
@@ -93,9 +92,14 @@ void tt_hlo_sort(const tt_hlo *xs, int32_t count, int32_t dim, bool descending, 
   }
   tt_strbuf *text = tt_hlo_attributes(b);
   tt_strbuf_printf(text, "dimension = %d : i64, is_stable = %s", dim, stable ? "true" : "false");
-  tt_hlo_op *op = tt_hlo_make(b, &(tt_hlo_new_op){.name = name, .form = TT_FORM_GENERIC, .operands = xs,
-                                                  .operand_count = count, .types = types, .result_count = count,
-                                                  .attributes = tt_strbuf_text(text), .regions = &region,
+  tt_hlo_op *op = tt_hlo_make(b, &(tt_hlo_new_op){.name = name,
+                                                  .form = TT_FORM_GENERIC,
+                                                  .operands = xs,
+                                                  .operand_count = count,
+                                                  .types = types,
+                                                  .result_count = count,
+                                                  .attributes = tt_strbuf_text(text),
+                                                  .regions = &region,
                                                   .region_count = 1});
   tt_hlo_take_results(op, results, count);
 }
@@ -128,8 +132,13 @@ static tt_hlo_op *top_k(tt_hlo x, int64_t k) {
   tt_hlo_type types[2] = {{x->dtype, x->rank, dims}, {TT_S32, x->rank, dims}};
   tt_strbuf *text = tt_hlo_attributes(b);
   tt_strbuf_printf(text, ", k = %lld", (long long)k);
-  return tt_hlo_make(b, &(tt_hlo_new_op){.name = name, .form = TT_FORM_TOP_K, .operands = in, .operand_count = 1,
-                                         .types = types, .result_count = 2, .attributes = tt_strbuf_text(text)});
+  return tt_hlo_make(b, &(tt_hlo_new_op){.name = name,
+                                         .form = TT_FORM_TOP_K,
+                                         .operands = in,
+                                         .operand_count = 1,
+                                         .types = types,
+                                         .result_count = 2,
+                                         .attributes = tt_strbuf_text(text)});
 }
 
 void tt_hlo_top_k(tt_hlo x, int64_t k, tt_hlo *values, tt_hlo *indices) {

@@ -69,9 +69,14 @@ static tt_hlo_op *loop(const tt_hlo *inits, int32_t count, tt_hlo_while_cond con
   if (!regions[1]) {
     return NULL;
   }
-  return tt_hlo_make(b, &(tt_hlo_new_op){.name = name, .form = TT_FORM_WHILE, .operands = start,
-                                         .operand_count = count, .types = types, .result_count = count,
-                                         .regions = regions, .region_count = 2});
+  return tt_hlo_make(b, &(tt_hlo_new_op){.name = name,
+                                         .form = TT_FORM_WHILE,
+                                         .operands = start,
+                                         .operand_count = count,
+                                         .types = types,
+                                         .result_count = count,
+                                         .regions = regions,
+                                         .region_count = 2});
 }
 
 void tt_hlo_while(const tt_hlo *inits, int32_t count, tt_hlo_while_cond cond, tt_hlo_while_body body, void *context,

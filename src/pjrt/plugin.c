@@ -1,9 +1,12 @@
 #include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "pjrt/internal.h"
 
@@ -60,6 +63,29 @@ static bool function_at(const PJRT_Api *api, size_t offset) {
   return function != NULL;
 }
 
+// Whether the file ends before a segment that the loader would map, whose pages it would then die of touching.
+// What is not an ELF file is left to the loader, which refuses it.
+static bool is_truncated(const char *path, off_t size) {
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) {
+    return false;
+  }
+  Elf64_Ehdr header;
+  bool truncated = false;
+  if (pread(file, &header, sizeof header, 0) == (ssize_t)sizeof header && !memcmp(header.e_ident, ELFMAG, SELFMAG) &&
+      header.e_ident[EI_CLASS] == ELFCLASS64) {
+    for (int i = 0; i < header.e_phnum && !truncated; i++) {
+      Elf64_Phdr segment;
+      ssize_t got = pread(file, &segment, sizeof segment, (off_t)(header.e_phoff + (Elf64_Off)i * sizeof segment));
+      truncated = got != (ssize_t)sizeof segment ||
+                  (segment.p_type == PT_LOAD &&
+                   (segment.p_offset > (Elf64_Off)size || segment.p_filesz > (Elf64_Off)size - segment.p_offset));
+    }
+  }
+  close(file);
+  return truncated;
+}
+
 static tt_status *check_file(const char *path) {
   struct stat info;
   if (stat(path, &info)) {
@@ -67,6 +93,9 @@ static tt_status *check_file(const char *path) {
   }
   if (!S_ISREG(info.st_mode)) {
     return tt_error(TT_ERR_UNAVAILABLE, "can't load the PJRT plugin %s: not a regular file; " CURE, path);
+  }
+  if (is_truncated(path, info.st_size)) {
+    return tt_error(TT_ERR_UNAVAILABLE, "can't load the PJRT plugin %s: the file is truncated; " CURE, path);
   }
   return NULL;
 }

@@ -39,6 +39,20 @@ static void test_not_a_library(void) {
   unlink(path);
 }
 
+static void test_truncated(void) {
+  fake_control fake = fake_open();
+  FILE *whole = fopen(fake.path, "rb");
+  REQUIRE(whole);
+  char path[] = "/tmp/tt_plugin_test_XXXXXX", start[5000];
+  int file = mkstemp(path);
+  REQUIRE(file >= 0 && fread(start, 1, sizeof start, whole) == sizeof start);
+  REQUIRE(write(file, start, sizeof start) == (ssize_t)sizeof start);
+  close(file);
+  fclose(whole);
+  CHECK_ERROR(load(path), TT_ERR_UNAVAILABLE, "the file is truncated");
+  unlink(path);
+}
+
 static void test_not_a_plugin(void) {
   Dl_info info;
   double (*cosine)(double) = cos;
@@ -182,6 +196,6 @@ static void test_topology_only_environment(void) {
   unsetenv("TPU_SKIP_MDS_QUERY");
 }
 
-TEST_MAIN(TEST(test_no_path), TEST(test_no_file), TEST(test_not_a_library), TEST(test_not_a_plugin), TEST(test_good),
+TEST_MAIN(TEST(test_no_path), TEST(test_no_file), TEST(test_not_a_library), TEST(test_truncated), TEST(test_not_a_plugin), TEST(test_good),
           TEST(test_relative_path), TEST(test_versions), TEST(test_struct_sizes), TEST(test_tables),
           TEST(test_missing_functions), TEST(test_failing_initialise), TEST(test_topology_only_environment))

@@ -104,7 +104,9 @@ tt_arg_schema Kernel::add_argument(const c10::Argument &argument) {
                    .is_operand = false,
                    .is_device = plain->kind() == c10::TypeKind::DeviceObjType,
                    .is_written = is_written(argument) && kind == TT_KIND_TENSOR,
-                   .is_indices = argument.name() == "indices" && kind == TT_KIND_TENSORS});
+                   .is_indices = argument.name() == "indices" && kind == TT_KIND_TENSORS,
+                   .is_total = argument.name() == "output_size" && !args_.empty() && args_[0].kind == TT_KIND_TENSOR &&
+                               argument.type()->kind() == c10::TypeKind::OptionalType && kind == TT_KIND_INT});
   tt_arg_schema schema{};
   schema.name = argument.name().c_str();
   schema.kind = kind;
@@ -401,6 +403,12 @@ void Kernel::operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack 
       c10::IValue &slot = (*stack)[stack->size() - args_.size() + i];
       const at::Tensor &self = (*stack)[stack->size() - args_.size() + static_cast<size_t>(self_)].toTensor();
       slot = expand_indices(self, slot.to<c10::List<std::optional<at::Tensor>>>());
+    }
+    if (C10_UNLIKELY(args_[i].is_total)) {
+      c10::IValue &slot = (*stack)[stack->size() - args_.size() + i];
+      if (slot.isNone()) {
+        slot = (*stack)[stack->size() - args_.size()].toTensor().sum().item<int64_t>();
+      }
     }
   }
   Call call(*this, *stack);

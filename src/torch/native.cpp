@@ -274,17 +274,6 @@ Tensor &masked_select_out(const Tensor &self, const Tensor &mask, Tensor &out) {
 
 void record_stream(Tensor &, at::Stream) {}
 
-int64_t fused_sdp_choice(const Tensor &query, const Tensor &key, const Tensor &value, const std::optional<Tensor> &mask,
-                         double dropout, bool causal, std::optional<double>, bool gqa) {
-  constexpr int64_t kMath = 0, kOverrideable = 4;
-  bool plain = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && query.is_floating_point() &&
-               query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type() &&
-               query.numel() > 0 && key.numel() > 0 && value.numel() > 0 && dropout == 0 && !gqa &&
-               query.size(0) == key.size(0) && query.size(1) == key.size(1);
-  plain = plain && !(causal && mask) && (!mask || (mask->dim() == 4 && !mask->requires_grad()));
-  return plain ? kOverrideable : kMath;
-}
-
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty));
   m.impl("empty_strided", TORCH_FN(empty_strided));
@@ -310,7 +299,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("masked_select", TORCH_FN(masked_select));
   m.impl("masked_select.out", TORCH_FN(masked_select_out));
   m.impl("record_stream", TORCH_FN(record_stream));
-  m.impl("_fused_sdp_choice", TORCH_FN(fused_sdp_choice));
 }
 
 // Copies look at the bits themselves: resolving them first would copy again, and so on.
