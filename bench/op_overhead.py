@@ -168,7 +168,9 @@ def main():
     ratio = add["tpu strict"]["enqueue_us"] / add["cpu"]["enqueue_us"]
     synced = add["tpu strict"]["synced_us"]
     good = ratio <= MAX_ADD_RATIO and synced <= MAX_ADD_SYNCED_US
-    print(f"add, strict: {ratio:.2f}x of cpu (bar {MAX_ADD_RATIO}x), {synced:.1f} us synced (bar {MAX_ADD_SYNCED_US:.0f})")
+    print(
+        f"add, strict: {ratio:.2f}x of cpu (bar {MAX_ADD_RATIO}x), {synced:.1f} us synced (bar {MAX_ADD_SYNCED_US:.0f})"
+    )
     if options.json:
         with open(options.json, "w") as file:
             json.dump({"burst": BURST, "rounds": options.rounds, "microseconds": figures}, file, indent=2)

@@ -1,7 +1,7 @@
 """Trains a small ResNet on scikit-learn's handwritten digits (1,797 real images of 8 by 8) to above 97 % accuracy.
 
-    python examples/resnet_digits.py                 # on device "tpu"; the first losses are compared with plain CPU's
-    python examples/resnet_digits.py --device cpu
+python examples/resnet_digits.py                 # on device "tpu"; the first losses are compared with plain CPU's
+python examples/resnet_digits.py --device cpu
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Device "tpu" for PyTorch.
 
-`import torch` is enough: the entry point `_autoload` registers the device at the end of it. `import torch_tpu` registers
-it too, also where autoloading is off or declined to.
+`import torch` is enough: the entry point `_autoload` registers the device at the end of it. `import torch_tpu`
+registers it too, also where autoloading is off or declined to.
 """
 
 import os

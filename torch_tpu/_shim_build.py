@@ -44,7 +44,9 @@ def _build(compiler, minor, target):
         for name in os.listdir(os.path.join(SHARE_DIR, "src/torch"))
         if name.endswith(".cpp")
     )
-    print(f"torch_tpu: building the shim for PyTorch {torch.__version__}, once (about 30 s)", file=sys.stderr, flush=True)
+    print(
+        f"torch_tpu: building the shim for PyTorch {torch.__version__}, once (about 30 s)", file=sys.stderr, flush=True
+    )
     with tempfile.TemporaryDirectory(dir=os.path.dirname(target)) as work:
         flags = [
             *("-std=c++20", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-w"),
@@ -63,7 +65,9 @@ def _build(compiler, minor, target):
             os.path.join(root, "lib/libc10.so"),
         ]
         # At run time the process has loaded these libraries already; they are found by name.
-        _run_all([[*compiler, "-shared", "-o", built, *objects, *libraries, "-Wl,--allow-shlib-undefined", "-lpthread"]])
+        _run_all(
+            [[*compiler, "-shared", "-o", built, *objects, *libraries, "-Wl,--allow-shlib-undefined", "-lpthread"]]
+        )
         os.replace(built, target)
 
 

@@ -184,6 +184,8 @@ static bool read_output_size(tt_rule *r, int64_t *out) {
     if (out[i] < 0) {
       tt_fail(r, TT_ERR_RUNTIME, "elements of output_size must be greater than or equal to 0 but received %s",
               tt_dims_text(sizes, count).text);
+    } else if (out[i] > 1 << 20) {  // the windows are listed one by one
+      tt_fail(r, TT_ERR_RUNTIME, "output_size %s is too large", tt_dims_text(sizes, count).text);
     }
   }
   return !tt_failed(r);

@@ -108,7 +108,7 @@ static void build_range(tt_rule *r) {
     return;
   }
   if (out->dtype == TT_S64 && !inclusive) {
-    size = (double)((end - start + step - (step > 0 ? 1 : -1)) / step);
+    size = (double)(((__int128)end - start + step - (step > 0 ? 1 : -1)) / step);
   }
   if (!(size >= 0 && size < 9e18)) {
     tt_fail(r, TT_ERR_RUNTIME, "invalid size, possible overflow?");

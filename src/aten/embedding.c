@@ -60,6 +60,9 @@ static tt_hlo sum_rows(tt_rule *r, tt_hlo rows, tt_hlo positions, int64_t num_we
     tt_hlo count = tt_cast(tt_take_flat(occurrences(positions, num_weights), positions), rows->dtype);
     rows = v_div(rows, per_row(count, rows));
   }
+  if (!rows) {
+    return NULL;
+  }
   tt_hlo zeros = tt_hlo_const(tt_b(r), rows->dtype, 0, (int64_t[]){num_weights, rows->dims[1]}, 2);
   return tt_put_slices(TT_SCATTER_ADD, zeros, 0, positions, rows);
 }

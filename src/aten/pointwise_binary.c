@@ -128,8 +128,13 @@ static tt_hlo f_gcd(tt_hlo x, tt_hlo y) {
 }
 
 static tt_hlo f_lcm(tt_hlo x, tt_hlo y) {
+  if (!x || !y) {
+    return NULL;
+  }
   tt_hlo gcd = f_gcd(x, y);
-  return int_abs(v_mul(v_div(x, divisor(gcd)), y));
+  tt_dtype dtype = x->dtype, compute = tt_dtype_size(dtype) < 4 ? TT_S32 : dtype;  // C promotes before abs
+  tt_hlo quotient = tt_cast(v_div(x, divisor(gcd)), compute);
+  return tt_cast(int_abs(v_mul(quotient, tt_cast(y, compute))), dtype);
 }
 
 // By squaring: XLA's own integer power looks at the exponent's low bits only. State: square, exponent, product.

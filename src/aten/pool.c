@@ -384,6 +384,9 @@ static bool check_numbers(tt_rule *r, const pool_args *p) {
     } else if (p->dilation[i] <= 0) {
       tt_fail(r, TT_ERR_RUNTIME, "dilation should be greater than zero, but got dilation: %s",
               tt_dims_text(p->dilation, p->n).text);
+    } else if (p->stride[i] > INT32_MAX || p->kernel[i] > INT32_MAX || p->dilation[i] > INT32_MAX) {
+      tt_fail(r, TT_ERR_RUNTIME, "integer out of range: kernel size %" PRId64 ", stride %" PRId64 ", dilation %" PRId64,
+              p->kernel[i], p->stride[i], p->dilation[i]);  // as PyTorch, which keeps them in an int
     } else if (p->pad[i] < 0) {
       tt_fail(r, TT_ERR_RUNTIME, "pad must be non-negative, but got pad: %" PRId64, p->pad[i]);
     } else if (p->pad[i] > ((p->kernel[i] - 1) * p->dilation[i] + 1) / 2) {
@@ -419,6 +422,20 @@ static bool check_input(tt_rule *r, const tt_operand *x, const char *what, int32
   return true;
 }
 
+// The CPU's average in 3-d wants windows no larger than the input, padded or not.
+static bool check_avg_3d(tt_rule *r, const pool_args *p) {
+  for (int32_t i = 0; i < p->n && p->n == 3; i++) {
+    if (p->in[i] < p->kernel[i]) {
+      tt_fail(r, TT_ERR_RUNTIME,
+              "input image (T: %" PRId64 " H: %" PRId64 " W: %" PRId64 ") smaller than kernel size (kT: %" PRId64
+              " kH: %" PRId64 " kW: %" PRId64 ")",
+              p->in[0], p->in[1], p->in[2], p->kernel[0], p->kernel[1], p->kernel[2]);
+      return false;
+    }
+  }
+  return true;
+}
+
 static bool read_args(tt_rule *r, const tt_operand *x, const char *what, pool_args *p) {
   const int32_t n = tt_rule_kind(r);
   static const int64_t none[MAX_SPATIAL] = {1, 1, 1};
@@ -442,6 +459,9 @@ static bool read_args(tt_rule *r, const tt_operand *x, const char *what, pool_ar
     p->in[i] = x->sizes[p->lead + i];
     p->out[i] = pooled_size(p, i);
     fits = fits && p->out[i] >= 1;
+  }
+  if (tt_has(r, "count_include_pad") && !check_avg_3d(r, p)) {
+    return false;
   }
   char in[96], out[96];
   if (!fits) {
@@ -515,25 +535,11 @@ static void build_max_pool_backward(tt_rule *r) {
   tt_ret_format(r, 0, tt_cast(dx, x->dtype), tt_is_channels_last(x));
 }
 
-// The CPU's 3-d kernel wants windows no larger than the input, padded or not.
-static bool check_avg_3d(tt_rule *r, const pool_args *p) {
-  for (int32_t i = 0; i < p->n && p->n == 3; i++) {
-    if (p->in[i] < p->kernel[i]) {
-      tt_fail(r, TT_ERR_RUNTIME,
-              "input image (T: %" PRId64 " H: %" PRId64 " W: %" PRId64 ") smaller than kernel size (kT: %" PRId64
-              " kH: %" PRId64 " kW: %" PRId64 ")",
-              p->in[0], p->in[1], p->in[2], p->kernel[0], p->kernel[1], p->kernel[2]);
-      return false;
-    }
-  }
-  return true;
-}
-
 static void build_avg_pool(tt_rule *r) {
   const bool flat = tt_rule_kind(r) == POOL_2D;
   const tt_operand *x = tt_operand_of(r, "self");
   pool_args p;
-  if (!read_args(r, x, flat ? "avg_pool2d" : "avg_pool3d", &p) || !check_avg_3d(r, &p) ||
+  if (!read_args(r, x, flat ? "avg_pool2d" : "avg_pool3d", &p) ||
       !check_dtype(r, x->dtype, false, flat ? "avg_pool2d" : "avg_pool3d_out_frame")) {
     return;
   }

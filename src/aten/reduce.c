@@ -224,7 +224,7 @@ static void build_argmax(tt_rule *r) {
   }
   const dim_set d = read_dims(r, "self", true);
   if (d.given == 0 && d.count == 0) {
-    tt_fail(r, TT_ERR_RUNTIME, "Expected reduction dim to be specified for input.numel() == 0.");
+    tt_fail(r, TT_ERR_INDEX, "Expected reduction dim to be specified for input.numel() == 0.");
     return;
   }
   if (!check_not_empty(r, &d)) {

@@ -26,6 +26,10 @@ static void taps_free(axis_taps *a) {
 
 static bool taps_create(tt_rule *r, int64_t out, int64_t taps, bool weighted, axis_taps *a) {
   *a = (axis_taps){.out = out, .taps = taps};
+  if (taps > 0 && out > (1 << 20) / taps) {  // they are listed one by one
+    tt_fail(r, TT_ERR_RUNTIME, "an output size of %lld is too large", (long long)out);
+    return false;
+  }
   a->index = calloc((size_t)(out * taps + 1), sizeof *a->index);
   a->weight = weighted ? calloc((size_t)(out * taps + 1), sizeof *a->weight) : NULL;
   if (!a->index || (weighted && !a->weight)) {

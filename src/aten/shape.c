@@ -200,8 +200,7 @@ static void build_repeat(tt_rule *r) {
   for (int32_t i = 0; i < count && i < TT_MAX_RANK; i++) {
     const int32_t own = i - (count - x->rank);
     const int64_t size = own >= 0 ? x->dims[own] : 1;
-    sizes[i] = size * repeats[i];
-    if (repeats[i] < 0) {
+    if (__builtin_mul_overflow(size, repeats[i], &sizes[i]) || repeats[i] < 0) {
       tt_fail(r, TT_ERR_RUNTIME, "Trying to create tensor with negative dimension %" PRId64, sizes[i]);
       return;
     }
@@ -271,7 +270,11 @@ static void build_trace(tt_rule *r) {
     tt_fail(r, TT_ERR_RUNTIME, "expected a matrix, but got tensor with dim %d", x->rank);
     return;
   }
-  const tt_dtype dtype = tt_is_integral(x->dtype) ? TT_S64 : x->dtype;
+  if (x->dtype == TT_PRED) {
+    tt_fail_dtype(r, "trace", x->dtype);
+    return;
+  }
+  const tt_dtype dtype = tt_dtype_is_int(x->dtype) ? TT_S64 : x->dtype;
   const int64_t n = x->dims[0] < x->dims[1] ? x->dims[0] : x->dims[1];
   tt_hlo square = tt_hlo_slice(x, (int64_t[]){0, 0}, (int64_t[]){n, n}, NULL);
   tt_hlo wide = tt_cast(square, tt_opmath(dtype));

@@ -100,6 +100,10 @@ static void build_slice_backward(tt_rule *r) {
   if (!grad || rank < 1 || tt_failed(r)) {
     return;
   }
+  if (step < 1) {
+    tt_fail(r, TT_ERR_RUNTIME, "slice step must be positive");
+    return;
+  }
   tt_hlo zeros = tt_hlo_const(tt_b(r), grad->dtype, 0, sizes, rank);
   tt_hlo start = clamped(r, position_in(r, "start", 0), sizes[dim]);
   if (step > 1 && grad->dims[dim] > 0) {
@@ -122,7 +126,7 @@ static void build_slice_scatter(tt_rule *r) {
   }
   tt_hlo src = tt_in_as(r, "src", self->dtype);
   const int64_t size = self->dims[dim], length = src && src->rank == self->rank ? src->dims[dim] : -1;
-  bool fits = length >= 0 && (length == 0 || (length - 1) * step < size);
+  bool fits = length == 0 || (length > 0 && length - 1 <= (size - 1) / step);
   for (int32_t i = 0; fits && i < src->rank; i++) {
     fits = i == dim || src->dims[i] == self->dims[i];
   }
@@ -283,6 +287,7 @@ static void build_unfold_backward(tt_rule *r) {
   int32_t rank;
   const int64_t *sizes = tt_ints(r, "input_sizes", &rank), size = tt_int(r, "size", 1), step = tt_int(r, "step", 1);
   tt_hlo grad = tt_in(r, "grad_in");
+  tt_ints_numel(r, "input_sizes");  // fails for sizes that are none
   const int32_t dim = tt_dim(r, "dim", rank);
   if (!grad || tt_failed(r)) {
     return;
@@ -292,6 +297,10 @@ static void build_unfold_backward(tt_rule *r) {
     return;
   }
   tt_hlo windows = v_last_to_dim(tt_cast(grad, tt_sum_type(grad->dtype)), dim + 1), result;
+  if (step > INT32_MAX || size > INT32_MAX) {
+    tt_fail(r, TT_ERR_RUNTIME, "size %lld and step %lld are too large", (long long)size, (long long)step);
+    return;
+  }
   if (!windows || windows->rank != rank + 1 || size < 1 || step < 1 || tt_hlo_numel(grad) == 0) {
     tt_ret(r, 0, tt_hlo_const(tt_b(r), grad->dtype, 0, sizes, rank));
     return;

@@ -62,7 +62,8 @@ static void test_cache(void) {
   tt_get_counters(&after);
   CHECK_INT(after.executions - before.executions, 10);
   // Other operands of the same kind share the program; another dtype, rank, shape, layout or aliasing does not.
-  tensor y = make_filled(TT_F32, DIMS(4, 8)), half = make_filled(TT_F16, DIMS(4, 8)), flat = make_filled(TT_F32, DIMS(8));
+  tensor y = make_filled(TT_F32, DIMS(4, 8)), half = make_filled(TT_F16, DIMS(4, 8)),
+         flat = make_filled(TT_F32, DIMS(8));
   CHECK_COMPILES(add(&x, &y, &z), 1);
   drop(&z);
   CHECK_COMPILES(add(&y, &x, &z), 0);
@@ -247,7 +248,8 @@ static void test_out(void) {
   tensor x = make_filled(TT_F32, DIMS(4, 8)), out = make(TT_F32, DIMS(4, 8)), wrong = make(TT_F32, DIMS(0)),
          ints = make(TT_S32, DIMS(4, 8));
   tt_results results;
-  CHECK_OK(tt_call(op_of(OP_ADD_OUT), ARGS(arg_tensor(&x), arg_tensor(&x), arg_long(1), arg_tensor(&out)), 0, &results));
+  CHECK_OK(
+      tt_call(op_of(OP_ADD_OUT), ARGS(arg_tensor(&x), arg_tensor(&x), arg_long(1), arg_tensor(&out)), 0, &results));
   CHECK_INT(results.count, 1);
   CHECK_INT(results.results[0].kind, TT_RESULT_ALIAS);
   CHECK_INT(results.results[0].alias, 3);
@@ -281,7 +283,7 @@ static void test_out(void) {
 
 static void test_lists(void) {
   start();
-  enum { COUNT = 40 };  // more than fits the call's own arrays
+  enum { COUNT = 100 };  // more than fits the call's own arrays
   tensor xs[COUNT], ys[COUNT];
   tt_tensor x_refs[COUNT], y_refs[COUNT];
   for (int i = 0; i < COUNT; i++) {
@@ -319,7 +321,8 @@ static void test_lists(void) {
 static void test_wrong_calls(void) {
   start();
   tensor x = make_filled(TT_F32, DIMS(4)), there = make_on(1, TT_F32, DIMS(4)), five = make_filled(TT_F32, DIMS(5)), z;
-  CHECK(tt_op_register("aten::no_such_rule", &(tt_op_schema){.name = "aten::no_such_rule", .mutated_list = -1}) == NULL);
+  CHECK(tt_op_register("aten::no_such_rule", &(tt_op_schema){.name = "aten::no_such_rule", .mutated_list = -1}) ==
+        NULL);
   CHECK(tt_op_arg_is_operand(op_of(OP_ADD), 2));
   CHECK(!tt_op_arg_is_operand(op_of(OP_ADD), 0));
   CHECK(!tt_op_arg_is_operand(op_of(OP_ADD), -1));

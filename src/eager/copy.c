@@ -149,12 +149,19 @@ tt_status *tt_copy_from_host(const tt_tensor *destination, const void *data) {
   return status;
 }
 
-static tt_status *read_value(tt_engine *engine, tt_value *value, void *data, size_t nbytes) {
+// Waits until the value has its buffer.
+static tt_status *wait_for_value(tt_engine *engine, const tt_value *value) {
   tt_queue_wait(engine, value->sequence);
-  TT_TRY(tt_queue_take_error(engine));
   if (value->error) {
     return tt_status_clone(value->error);
   }
+  return value->buffer ? NULL : tt_error(TT_ERR_RUNTIME, "tpu was used while the process exits");
+}
+
+static tt_status *read_value(tt_engine *engine, tt_value *value, void *data, size_t nbytes) {
+  tt_queue_wait(engine, value->sequence);
+  TT_TRY(tt_queue_take_error(engine));
+  TT_TRY(wait_for_value(engine, value));
   if (value->nbytes != nbytes) {
     return tt_error(TT_ERR_INTERNAL, "a value of %zu bytes where %zu are read", value->nbytes, nbytes);
   }
@@ -231,8 +238,7 @@ static tt_status *copy_across(const tt_tensor *destination, const tt_tensor *sou
   tt_arg arg = tensor_arg(source);
   TT_TRY(call_internal(OP_CONTIGUOUS, &arg, 1, from->device, &packed));
   tt_value *value = hold_value(from, packed), *moved = NULL;
-  tt_queue_wait(from, value->sequence);
-  tt_status *status = value->error ? tt_status_clone(value->error) : NULL;
+  tt_status *status = wait_for_value(from, value);
   if (!status && !(moved = tt_value_create(to->device, value->dtype, value->dims, value->shape.rank))) {
     status = tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
   }

@@ -118,7 +118,8 @@ static void test_device_copies(void) {
 static void test_between_devices(void) {
   start();
   tensor x = make_filled(TT_F32, DIMS(4, 4)), there = make_on(1, TT_F32, DIMS(4, 4)),
-         wide = make_on(1, TT_F64, DIMS(2, 4, 4)), empty = make_on(1, TT_F32, DIMS(0, 4)), fresh = make(TT_F32, DIMS(4, 4));
+         wide = make_on(1, TT_F64, DIMS(2, 4, 4)), empty = make_on(1, TT_F32, DIMS(0, 4)),
+         fresh = make(TT_F32, DIMS(4, 4));
   CHECK_INT(tt_storage_device(there.storage), 1);
   tt_tensor from = ref(&x), to = ref(&there);
   CHECK_OK(tt_copy(&to, &from));
@@ -171,7 +172,8 @@ static void test_retype(void) {
   CHECK_OK(add(&floats, &quarter, &z));
   CHECK_INT(z.dtype, TT_F32);
   drop(&z);
-  tensor complex = tensor_over(bytes.storage, TT_C64, DIMS(8), 0), bools = tensor_over(bytes.storage, TT_PRED, DIMS(64), 0);
+  tensor complex = tensor_over(bytes.storage, TT_C64, DIMS(8), 0),
+         bools = tensor_over(bytes.storage, TT_PRED, DIMS(64), 0);
   CHECK_OK(add(&complex, &complex, &z));
   drop(&z);
   CHECK_OK(add(&bools, &bools, &z));

@@ -76,7 +76,8 @@ static void check_value(const format *f, double d) {
   }
   unsigned pattern = (unsigned)want | (signbit(x) ? sign : 0);
   if (got != pattern) {
-    tt_test_fail(__FILE__, __LINE__, "%.17g as %s is 0x%x, wanted 0x%x", d, tt_dtype_torch_name(f->dtype), got, pattern);
+    tt_test_fail(__FILE__, __LINE__, "%.17g as %s is 0x%x, wanted 0x%x", d, tt_dtype_torch_name(f->dtype), got,
+                 pattern);
   }
   double back = tt_number_from_bytes(&got, f->dtype).u.f[0];
   double wanted = copysign(too_much ? INFINITY : value_of(f, want), (double)x);
@@ -276,8 +277,8 @@ static void test_bool(void) {
   static const struct {
     tt_number number;
     bool want;
-  } cases[] = {{{TT_S64, {.i = 0}}, false},      {{TT_S64, {.i = 256}}, true},        {{TT_F64, {.f = {-0.0}}}, false},
-               {{TT_F64, {.f = {1e-300}}}, true}, {{TT_F64, {.f = {NAN}}}, true},      {{TT_C128, {.f = {0, 0}}}, false},
+  } cases[] = {{{TT_S64, {.i = 0}}, false},       {{TT_S64, {.i = 256}}, true},   {{TT_F64, {.f = {-0.0}}}, false},
+               {{TT_F64, {.f = {1e-300}}}, true}, {{TT_F64, {.f = {NAN}}}, true}, {{TT_C128, {.f = {0, 0}}}, false},
                {{TT_C128, {.f = {0, 1}}}, true},  {{TT_PRED, {.i = 1}}, true}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     unsigned char out[16];

@@ -341,7 +341,9 @@ static void *dispatch(void *argument) {
     atomic_store(&queue->launched, next);
     if (atomic_load(&queue->waiters) || stopping) {
       pthread_mutex_lock(&queue->mutex);
-      queue->running = !stopping;
+      if (stopping) {
+        queue->running = false;
+      }
       pthread_cond_broadcast(&queue->progress);
       pthread_mutex_unlock(&queue->mutex);
     }
@@ -365,7 +367,9 @@ tt_status *tt_queue_start(tt_engine *engine) {
 
 void tt_queue_stop(tt_engine *engine) {
   pthread_mutex_lock(&engine->lock);
+  pthread_mutex_lock(&engine->queue.mutex);
   bool running = engine->queue.running;
+  pthread_mutex_unlock(&engine->queue.mutex);
   if (running) {
     tt_queue_reserve(engine)->kind = TT_TASK_STOP;
     tt_queue_push(engine);

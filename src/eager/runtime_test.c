@@ -1,4 +1,5 @@
 // Settings and start: every case is a process of its own, since the runtime starts once in one.
+#include <pthread.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -113,6 +114,25 @@ static void a_tpu(void) {
   tt_tensor whole = ref(&x);
   CHECK_OK(tt_copy_to_host(&whole, data));
   CHECK(((unsigned char *)data)[15] == 15);
+  drop(&x);
+  eager_check_empty(&fake);
+}
+
+static void optional_functions(void) {
+  use_fake();
+  static const char *const names[] = {"PJRT_Device_MemoryStats", "PJRT_Executable_GetCompiledMemoryStats",
+                                      "PJRT_Buffer_UnsafePointer", "PJRT_Buffer_IsOnCpu"};
+  for (int i = 0; i < 4; i++) {
+    char key[80];
+    snprintf(key, sizeof key, "missing:%s", names[i]);
+    CHECK_INT(fake.set(key, 1), 0);
+  }
+  check_works();
+  tensor x = make_filled(TT_F32, DIMS(4));
+  unsigned char data[16] = {0};
+  tt_tensor whole = ref(&x);
+  CHECK_OK(tt_copy_to_host(&whole, data));
+  CHECK_INT(data[15], 15);
   drop(&x);
   eager_check_empty(&fake);
 }
@@ -263,6 +283,37 @@ static void calls_at_exit(void) {
   check_works();
 }
 
+// Threads that go on calling while the process exits get values or errors.
+static void *call_forever(void *argument) {
+  (void)argument;
+  float data[4];
+  tt_tensor whole = ref(&kept);
+  for (;;) {
+    tensor z;
+    tt_status_free(add(&kept, &kept, &z));
+    drop(&z);
+    tt_status_free(add_in_place(&kept, &kept));
+    tt_status_free(tt_copy_to_host(&whole, data));
+    tt_status_free(tt_synchronize(-1));
+  }
+  return NULL;
+}
+
+static void exit_while_threads_call(void) {
+  use_fake();
+  kept = make_filled(TT_F32, DIMS(4));
+  check_works();
+  CHECK_OK(add_in_place(&kept, &kept));
+  fake.set("execute_delay_us", 20);
+  after_stop = true;
+  for (int i = 0; i < 2; i++) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, call_forever, NULL) == 0);
+    pthread_detach(thread);
+  }
+  sleep_ms(20);
+}
+
 static void trace(void) {
   use_fake();
   char path[] = "/tmp/tt_trace_XXXXXX";
@@ -276,11 +327,21 @@ static void trace(void) {
 }
 
 #define CASE(name) {#name, name}
-static const tt_test cases[] = {CASE(no_plugin),     CASE(bad_plugins),  CASE(candidates),
-                                CASE(a_tpu),         CASE(options),      CASE(devices),
-                                CASE(three_devices), CASE(budget),       CASE(plugin_limit),
-                                CASE(trace),         CASE(calls_at_exit), CASE(debug_by_environment),
-                                CASE(exit_with_work_queued)};
+static const tt_test cases[] = {CASE(no_plugin),
+                                CASE(bad_plugins),
+                                CASE(candidates),
+                                CASE(a_tpu),
+                                CASE(options),
+                                CASE(optional_functions),
+                                CASE(devices),
+                                CASE(three_devices),
+                                CASE(budget),
+                                CASE(plugin_limit),
+                                CASE(trace),
+                                CASE(calls_at_exit),
+                                CASE(debug_by_environment),
+                                CASE(exit_with_work_queued),
+                                CASE(exit_while_threads_call)};
 enum { CASE_COUNT = sizeof cases / sizeof *cases };
 
 // ---- running them ----
@@ -309,7 +370,7 @@ static void run_in_process(const char *name) {
 
 static void test_cases(void) {
   fake_open();  // skips without the plugin
-  static const char *const settings[] = {"PJRT_PLUGIN", "PLATFORM",    "CPU_DEVICES",  "MEMORY_FRACTION",
+  static const char *const settings[] = {"PJRT_PLUGIN", "PLATFORM",     "CPU_DEVICES", "MEMORY_FRACTION",
                                          "EAGER_MODE",  "FAST_COMPILE", "XLA_OPTIONS"};
   for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
     char name[64];

@@ -8,8 +8,8 @@ from pathlib import Path
 
 os.environ.setdefault("TORCH_TPU_FAST_COMPILE", "1")
 
-import pytest  # noqa: E402
-import torch  # noqa: E402
+import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -4,6 +4,7 @@ import importlib.util
 import warnings
 
 import pytest
+
 from conftest import ROOT
 
 PATH = ROOT.parent / "shared" / "cases" / "backend_cases.py"

@@ -28,7 +28,7 @@ def test_covers_what_other_device_modules_have():
 @pytest.mark.parametrize("structure, name", [(_lib.Counters, "tt_counters"), (_lib.MemoryStats, "tt_memory_stats")])
 def test_structures_match_the_header(structure, name):
     header = (ROOT / "include/torchtpu/torchtpu.h").read_text()
-    body = re.search(r"typedef struct %s \{(.*?)\} %s;" % (name, name), header, re.DOTALL).group(1)
+    body = re.search(rf"typedef struct {name} \{{(.*?)\}} {name};", header, re.DOTALL).group(1)
     body = re.sub(r"//.*", "", body)
     fields = [f for line in re.findall(r"int64_t ([^;]+);", body) for f in re.split(r",\s*", line)]
     assert fields == [field for field, _ in structure._fields_]
@@ -199,7 +199,7 @@ def test_check_nan():
         torch.tpu.set_check_nan(True)
         x = torch.tensor([0.0, 1.0], device="tpu")
         assert (x + 1).cpu().tolist() == [1, 2]
-        with pytest.raises(RuntimeError, match="(?i)nan"):
+        with pytest.raises(RuntimeError, match=r"(?i)nan"):
             x / x
         torch.tpu.set_check_nan(False)
         assert torch.isnan((x / x).cpu()[0])
@@ -214,9 +214,12 @@ library.impl("twice", lambda x: x * 2, "CPU")
 """
 
 
-def _twice(space={}):  # noqa: B006  # the library lives as long as the process
-    if not space:
-        exec(TWICE, space)
+_twice_space = {}  # the library lives as long as the process
+
+
+def _twice():
+    if not _twice_space:
+        exec(TWICE, _twice_space)
     return torch.ops.torchtpu_test.twice(torch.ones(2, device="tpu"))
 
 
@@ -233,11 +236,14 @@ def test_cpu_fallback(run_python):
     with pytest.raises(ValueError, match="'silent', 'warn', 'error'"):
         torch.tpu.cpu_fallback("loud")
 
-    code = TWICE + """
+    code = (
+        TWICE
+        + """
 for _ in range(3):
     torch.ops.torchtpu_test.twice(torch.ones(2, device="tpu"))
 print(torch.tpu.fallback_ops())
 """
+    )
     for setting, times in ((None, 1), ("warn", 1), ("silent", 0)):  # named once, counted each time
         done = run_python(code, TORCH_TPU_CPU_FALLBACK=setting)
         assert done.stdout == "{'torchtpu_test::twice': 3}\n"

@@ -158,7 +158,7 @@ def test_index_out_of_range(name, index):
 
 def test_index_error_names_the_operator():
     x = torch.ones(3, device="tpu")
-    with pytest.raises(IndexError, match="index_select|out of range|out of bounds"):
+    with pytest.raises(IndexError, match=r"index_select|out of range|out of bounds"):
         x.index_select(0, torch.tensor([7], device="tpu")).cpu()
 
 

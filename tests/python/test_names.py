@@ -3,6 +3,13 @@
 import pytest
 import torch
 
+NAMES = """
+    Event Stream current_device current_stream default_generators default_stream device_count eager_mode
+    get_amp_supported_dtype get_device_name get_device_properties get_rng_state initial_seed is_available
+    is_initialized manual_seed manual_seed_all set_device set_rng_state set_stream stream synchronize
+    _exchange_device _get_generator _is_in_bad_fork _lazy_init _maybe_exchange_device
+"""
+
 
 def test_names():
     import torch_tpu
@@ -10,12 +17,7 @@ def test_names():
 
     assert callable(_loader.load) and callable(_loader._init_device)
     assert torch.device("tpu").type == "tpu"
-    for name in """
-        Event Stream current_device current_stream default_generators default_stream device_count eager_mode
-        get_amp_supported_dtype get_device_name get_device_properties get_rng_state initial_seed is_available
-        is_initialized manual_seed manual_seed_all set_device set_rng_state set_stream stream synchronize
-        _exchange_device _get_generator _is_in_bad_fork _lazy_init _maybe_exchange_device
-    """.split():
+    for name in NAMES.split():
         assert hasattr(torch.tpu, name), name
     assert torch._dynamo.list_backends and "tpu" in torch._dynamo.list_backends()
     assert isinstance(torch_tpu.__version__, str)

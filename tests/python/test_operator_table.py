@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+
 from torch_tpu import _lib
 
 
@@ -22,7 +23,6 @@ ATEN = [name for name in RULES if name.startswith("aten::")]
 
 def registered(name):
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, "PrivateUse1")
-
 
 
 ALL = set(torch._C._dispatch_get_all_op_names())

@@ -1,4 +1,4 @@
-"""Where the package has no shim for the installed PyTorch, one is built: once, by one process, into the user's cache."""
+"""Where the package has no shim for the installed PyTorch, one is built: once, by one process, into a cache."""
 
 import os
 import shutil
@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from torch_tpu import _lib
 
 # An editable install finds its own source tree before anything on the path.
-SETUP = "import sys; sys.meta_path[:] = [f for f in sys.meta_path if 'editable' not in type(f).__module__]; import torch; "
+SETUP = (
+    "import sys; sys.meta_path[:] = [f for f in sys.meta_path if 'editable' not in type(f).__module__]; import torch; "
+)
 USE = SETUP + "print(torch.ones(2, device='tpu').sum().item())"
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from helpers import assert_same, check
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from helpers import assert_same, check
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64]
 
@@ -109,7 +110,7 @@ def test_out_of_a_chain_of_in_place_ops():
 def test_pending_readers_keep_the_old_value():
     x = torch.zeros(1000, device="tpu")
     results = []
-    for i in range(50):
+    for _ in range(50):
         results.append(x + 0)
         x += 1
     for i, result in enumerate(results):

@@ -91,7 +91,8 @@ EAGER_UNUSED static tensor tensor_over(tt_storage *storage, tt_dtype dtype, int3
   return t;
 }
 
-#define DIMS(...) (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}
+#define DIMS(...) \
+  (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { __VA_ARGS__ }
 
 // A new contiguous tensor over a storage of its own, undefined. Its storage is NULL (and a check failed) on errors.
 EAGER_UNUSED static tensor make_on(int32_t device, tt_dtype dtype, int32_t ndim, const int64_t *sizes) {
@@ -153,9 +154,8 @@ EAGER_UNUSED static tt_arg arg_double(double value) {
 }
 // A Python number where the schema has a tensor.
 EAGER_UNUSED static tt_arg arg_wrapped(double value) {
-  return (tt_arg){
-      .tag = TT_ARG_TENSOR,
-      .u.tensor = {.dtype = TT_F64, .is_wrapped = true, .host = {.type = TT_F64, .u.f = {value}}}};
+  return (tt_arg){.tag = TT_ARG_TENSOR,
+                  .u.tensor = {.dtype = TT_F64, .is_wrapped = true, .host = {.type = TT_F64, .u.f = {value}}}};
 }
 EAGER_UNUSED static tt_arg arg_none(void) { return (tt_arg){.tag = TT_ARG_NONE}; }
 
@@ -181,17 +181,19 @@ typedef enum test_op {
 
 EAGER_UNUSED static tt_op *op_of(test_op op) {
   static tt_op *registered[TEST_OP_COUNT];
-  static const tt_arg_schema add[] = {TENSOR_ARG("self"),
-                                      TENSOR_ARG("other"),
-                                      {.name = "alpha", .kind = TT_KIND_NUMBER, .has_default = true, .default_value = ONE},
-                                      {.name = "out", .kind = TT_KIND_TENSOR, .is_out = true}};
+  static const tt_arg_schema add[] = {
+      TENSOR_ARG("self"),
+      TENSOR_ARG("other"),
+      {.name = "alpha", .kind = TT_KIND_NUMBER, .has_default = true, .default_value = ONE},
+      {.name = "out", .kind = TT_KIND_TENSOR, .is_out = true}};
   static const tt_arg_schema mm[] = {TENSOR_ARG("self"), TENSOR_ARG("mat2")};
   static const tt_arg_schema index_select[] = {
       TENSOR_ARG("self"), {.name = "dim", .kind = TT_KIND_INT}, TENSOR_ARG("index")};
   static const tt_arg_schema sum[] = {TENSOR_ARG("self"), {.name = "dtype", .kind = TT_KIND_DTYPE}};
-  static const tt_arg_schema lists[] = {{.name = "self", .kind = TT_KIND_TENSORS},
-                                        {.name = "other", .kind = TT_KIND_TENSORS},
-                                        {.name = "alpha", .kind = TT_KIND_NUMBER, .has_default = true, .default_value = ONE}};
+  static const tt_arg_schema lists[] = {
+      {.name = "self", .kind = TT_KIND_TENSORS},
+      {.name = "other", .kind = TT_KIND_TENSORS},
+      {.name = "alpha", .kind = TT_KIND_NUMBER, .has_default = true, .default_value = ONE}};
   static const tt_arg_schema uniform[] = {TENSOR_ARG("self"),
                                           {.name = "from", .kind = TT_KIND_FLOAT},
                                           {.name = "to", .kind = TT_KIND_FLOAT},
@@ -211,8 +213,7 @@ EAGER_UNUSED static tt_op *op_of(test_op op) {
       [OP_MM] = {"aten::mm", {"aten::mm", 2, mm, 1, fresh, single, -1}},
       [OP_INDEX_SELECT] = {"aten::index_select", {"aten::index_select", 3, index_select, 1, fresh, single, -1}},
       [OP_SUM] = {"aten::sum", {"aten::sum", 2, sum, 1, fresh, single, -1}},
-      [OP_FOREACH_ADD_IN_PLACE] = {"aten::_foreach_add.List",
-                                   {"aten::_foreach_add_.List", 3, lists, 0, NULL, NULL, 0}},
+      [OP_FOREACH_ADD_IN_PLACE] = {"aten::_foreach_add.List", {"aten::_foreach_add_.List", 3, lists, 0, NULL, NULL, 0}},
       [OP_FOREACH_ADD] = {"aten::_foreach_add.List", {"aten::_foreach_add.List", 3, lists, 1, fresh, list, -1}},
       [OP_UNIFORM_IN_PLACE] = {"aten::uniform_", {"aten::uniform_", 4, uniform, 1, first, single, -1}},
       [OP_MAX_DIM] = {"aten::max.dim", {"aten::max.dim", 3, max, 2, fresh, single, -1}},

@@ -7,11 +7,9 @@ import functools
 import re
 from dataclasses import dataclass
 
-import torch
-
 from torch_tpu import _lib
 
-from . import _utils, amp, memory, random, streams
+from . import _utils, amp, memory, random, streams  # noqa: F401  # PyTorch uses _utils
 from ._utils import _get_device_index
 from .amp import (
     get_amp_supported_dtype,
@@ -49,9 +47,9 @@ from .memory import (
     reset_peak_memory_stats,
 )
 from .random import (
-    _get_generator,
-    _get_rng_state_offset,
-    _set_rng_state_offset,
+    _get_generator,  # noqa: F401
+    _get_rng_state_offset,  # noqa: F401
+    _set_rng_state_offset,  # noqa: F401
     get_rng_state,
     get_rng_state_all,
     initial_seed,
@@ -66,7 +64,7 @@ from .streams import (
     Event,
     Stream,
     StreamContext,
-    _set_stream_by_id,
+    _set_stream_by_id,  # noqa: F401
     current_stream,
     default_stream,
     set_stream,
@@ -183,7 +181,7 @@ def _is_in_bad_fork():
 
 
 def platform():
-    """"tpu", or "cpu" where the device runs on XLA:CPU."""
+    """ "tpu", or "cpu" where the device runs on XLA:CPU."""
     return _lib.get_string("tt_platform")
 
 
@@ -255,7 +253,7 @@ class DeviceProperties:
     plugin_api: tuple
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _properties(index):
     import ctypes
     import os

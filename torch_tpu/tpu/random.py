@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _default_generator(index):
     return torch.ops.torchtpu.default_generator(index)
 

@@ -23,7 +23,9 @@ class Stream(torch.Stream):
     def __new__(cls, device=None, priority=0, **kwargs):
         if "stream_id" in kwargs:
             return super().__new__(cls, priority=priority, **kwargs)
-        return super().__new__(cls, device=torch.device("tpu", _get_device_index(device, optional=True)), priority=priority)
+        return super().__new__(
+            cls, device=torch.device("tpu", _get_device_index(device, optional=True)), priority=priority
+        )
 
     def record_event(self, event=None):
         event = Event() if event is None else event
