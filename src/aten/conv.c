@@ -441,6 +441,8 @@ static bool check_weight(tt_rule *r, const tt_operand *x, const tt_operand *w, c
     tt_fail(r, TT_ERR_RUNTIME, "expected scalar type %s but found %s", tt_type_name(x->dtype), tt_type_name(w->dtype));
   } else if (x->dtype == TT_PRED || tt_dtype_is_complex(x->dtype) || tt_is_barebones_unsigned(x->dtype)) {
     tt_fail_dtype(r, "slow_conv2d_cpu", x->dtype);
+  } else if (x->dtype == TT_S64 && !tt_rule_is_cpu(r)) {  // libtpu has none
+    tt_fail_dtype(r, "convolution", x->dtype);
   } else {
     return true;
   }

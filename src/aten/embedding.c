@@ -184,7 +184,11 @@ static void build_embedding_bag(tt_rule *r) {
 static void build_embedding_bag_backward(tt_rule *r) {
   const tt_operand *operand = tt_operand_of(r, "grad");
   const int64_t mode = tt_int(r, "mode", MODE_SUM), num_weights = tt_int(r, "num_weights", 0);
-  if (!operand || operand->ndim != 2 || !check_indices(r, "indices")) {
+  if (!operand || !check_indices(r, "indices")) {
+    return;
+  }
+  if (operand->ndim != 2) {
+    tt_fail(r, TT_ERR_RUNTIME, "grad must be 2-D");
     return;
   }
   if (tt_bool(r, "sparse", false)) {
@@ -195,6 +199,10 @@ static void build_embedding_bag_backward(tt_rule *r) {
   tt_hlo grad = tt_in_as(r, "grad", compute), size = tt_in_as(r, "bag_size", TT_S32);
   tt_hlo indices = tt_in(r, "indices"), bag = tt_in_as(r, "offset2bag", TT_S32);
   if (!grad || !indices || !size || !bag) {
+    return;
+  }
+  if (indices->rank != 1 || bag->rank != 1) {
+    tt_fail(r, TT_ERR_RUNTIME, "indices and offset2bag must be 1-D");
     return;
   }
   size = tt_hlo_slice_dim(size, 0, 0, operand->sizes[0], 1);
@@ -231,6 +239,10 @@ static void build_per_sample_weights_backward(tt_rule *r) {
   }
   if (tt_int(r, "mode", MODE_SUM) != MODE_SUM) {
     tt_fail(r, TT_ERR_RUNTIME, "only supported for mode='sum'");
+    return;
+  }
+  if (grad->rank != 2 || weight->rank != 2 || indices->rank != 1 || bag->rank != 1) {
+    tt_fail(r, TT_ERR_RUNTIME, "grad and weight must be 2-D, indices and offset2bag 1-D");
     return;
   }
   if (bag->dims[0] != indices->dims[0]) {

@@ -68,8 +68,18 @@ static int32_t dims_around(int32_t *out, int32_t rank, int32_t at, int32_t count
   return n;
 }
 
+// Whether `positions` is a list of places along a dim that x has.
+static bool check_slices(tt_hlo x, int32_t dim, tt_hlo positions) {
+  if (dim >= 0 && dim < x->rank && positions->rank == 1) {
+    return true;
+  }
+  tt_hlo_fail(tt_hlo_builder_of(x), tt_error(TT_ERR_RUNTIME, "a %d-D index into dimension %d of a %d-D tensor",
+                                             positions->rank, dim, x->rank));
+  return false;
+}
+
 tt_hlo tt_take_slices(tt_hlo x, int32_t dim, tt_hlo positions) {
-  if (!x || !positions) {
+  if (!x || !positions || !check_slices(x, dim, positions)) {
     return NULL;
   }
   int64_t sizes[V_DIMS], result[V_DIMS];
@@ -90,6 +100,9 @@ tt_hlo tt_take_slices(tt_hlo x, int32_t dim, tt_hlo positions) {
 tt_hlo tt_put_slices(tt_hlo_scatter_kind kind, tt_hlo x, int32_t dim, tt_hlo positions, tt_hlo updates) {
   if (!x || !positions || tt_hlo_numel(x) == 0 || tt_hlo_numel(positions) == 0) {
     return updates ? x : NULL;
+  }
+  if (!check_slices(x, dim, positions)) {
+    return NULL;
   }
   int32_t window[V_DIMS];
   const tt_hlo_scatter_dims dims = {.update_window_dims = window,

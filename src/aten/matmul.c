@@ -8,6 +8,38 @@
 
 static bool is_2d(const tt_operand *x) { return x && x->ndim == 2; }
 
+// A product that TPUs have no instruction for: 64-bit integers, as one fused loop.
+static tt_hlo product_by_sums(tt_hlo x, tt_hlo y, const tt_hlo_dot_dims *d) {
+  int64_t dims[V_DIMS];
+  int32_t x_to[V_DIMS], y_to[V_DIMS], over[V_DIMS], rank = d->batch_count;
+  memset(x_to, -1, sizeof x_to);
+  memset(y_to, -1, sizeof y_to);
+  for (int32_t i = 0; i < d->batch_count; i++) {
+    dims[i] = x->dims[d->lhs_batch[i]];
+    x_to[d->lhs_batch[i]] = y_to[d->rhs_batch[i]] = i;
+  }
+  for (int32_t i = 0; i < d->contract_count; i++) {
+    x_to[d->lhs_contract[i]] = y_to[d->rhs_contract[i]] = V_DIMS;
+  }
+  for (int32_t side = 0; side < 2; side++) {
+    tt_hlo z = side ? y : x;
+    int32_t *to = side ? y_to : x_to;
+    for (int32_t i = 0; i < z->rank; i++) {
+      if (to[i] < 0) {
+        dims[rank] = z->dims[i];
+        to[i] = rank++;
+      }
+    }
+  }
+  for (int32_t i = 0; i < d->contract_count; i++) {
+    dims[rank] = x->dims[d->lhs_contract[i]];
+    over[i] = x_to[d->lhs_contract[i]] = y_to[d->rhs_contract[i]] = rank;
+    rank++;
+  }
+  tt_hlo p = v_mul(tt_hlo_broadcast_in_dim(x, dims, rank, x_to), tt_hlo_broadcast_in_dim(y, dims, rank, y_to));
+  return tt_hlo_reduce(TT_SUM, p, over, d->contract_count);
+}
+
 // Integers narrower than 32 bits multiply modulo 2^32, which is exact modulo the narrower power too. The result is in
 // the type to accumulate in; the caller rounds once.
 static tt_hlo product(tt_rule *r, tt_hlo x, tt_hlo y, const tt_hlo_dot_dims *dims) {
@@ -16,6 +48,9 @@ static tt_hlo product(tt_rule *r, tt_hlo x, tt_hlo y, const tt_hlo_dot_dims *dim
   }
   const tt_dtype dtype = x->dtype;
   tt_dtype result = TT_DTYPE_INVALID;
+  if (tt_dtype_is_int(dtype) && tt_dtype_size(dtype) == 8 && !tt_rule_is_cpu(r)) {
+    return product_by_sums(x, y, dims);
+  }
   if (dtype == TT_BF16 && !tt_rule_is_cpu(r)) {  // not every shape has a kernel in XLA:CPU
     result = TT_F32;
   } else if (tt_opmath(dtype) != dtype || (tt_dtype_is_int(dtype) && tt_dtype_size(dtype) < 4)) {

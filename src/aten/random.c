@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "aten/pointwise.h"
+#include "aten/dims.h"
 
 static tt_hlo number(tt_rule *r, const char *name, tt_dtype dtype) { return tt_scalar(r, name, dtype); }
 
@@ -340,17 +340,6 @@ static bool multinomial_fits(tt_rule *r, const tt_operand *self, int64_t samples
   return !tt_failed(r);
 }
 
-// Running sums over the last of two dims, in a logarithmic number of steps.
-static tt_hlo running_sum(tt_hlo x) {
-  for (int64_t by = 1; x && by < x->dims[1]; by *= 2) {
-    tt_hlo zero = tt_hlo_scalar(tt_hlo_builder_of(x), x->dtype, 0);
-    tt_hlo shifted = tt_hlo_pad(tt_hlo_slice_dim(x, 1, 0, x->dims[1] - by, 1), zero, (const int64_t[]){0, by},
-                                (const int64_t[]){0, 0}, NULL);
-    x = v_add(x, shifted);
-  }
-  return x;
-}
-
 // p / Exponential(1) orders the categories like sampling without replacement: the greatest is the first draw.
 static tt_hlo draw_without(tt_rule *r, tt_hlo p, int64_t samples) {
   tt_hlo noise = v_neg(v_log(open_uniform(r, p->dtype, p->dims, p->rank)));
@@ -367,19 +356,23 @@ static tt_hlo draw_without(tt_rule *r, tt_hlo p, int64_t samples) {
   return tt_keepdim(tt_reduce_mask(TT_MIN, place, mask), p, mask);
 }
 
-// Inversion: how many running sums are not above a uniform number.
+// Inversion: the first category of a positive weight whose running sum is above a uniform number. Running sums round,
+// so that the last one may not be: then the last category of a positive weight.
 static tt_hlo draw_with(tt_rule *r, tt_hlo p, int64_t samples) {
-  tt_hlo sums = running_sum(p);
+  tt_hlo sums = tt_running(TT_SUM, p, 1);
   const int64_t rows = p->dims[0], categories = p->dims[1];
   const int64_t draws[] = {rows, samples}, cube[] = {rows, samples, categories};
+  const int32_t of_row[] = {0, 2}, of_draw[] = {0, 1}, last = 2;
   tt_hlo total = tt_hlo_slice_dim(sums, 1, categories - 1, categories, 1);
-  // open_uniform has a bit less than the type, so that u * total stays below total.
   tt_hlo u = v_mul(open_uniform(r, p->dtype, draws, 2), tt_hlo_broadcast_to(total, draws, 2));
-  tt_hlo passed = v_le(tt_hlo_broadcast_in_dim(sums, cube, 3, (const int32_t[]){0, 2}),
-                       tt_hlo_broadcast_in_dim(u, cube, 3, (const int32_t[]){0, 1}));
-  const int32_t last = 2;
-  tt_hlo index = tt_hlo_reduce(TT_SUM, tt_cast(passed, TT_S32), &last, 1);
-  return v_min(index, v_const(index, (double)(categories - 1)));
+  tt_hlo above = v_gt(tt_hlo_broadcast_in_dim(sums, cube, 3, of_row), tt_hlo_broadcast_in_dim(u, cube, 3, of_draw));
+  tt_hlo possible = v_gtc(p, 0), places = tt_hlo_iota(tt_b(r), TT_S32, p->dims, 2, 1);
+  tt_hlo greatest = tt_hlo_reduce(TT_MAX, v_if(possible, places, v_const(places, 0)), (const int32_t[]){1}, 1);
+  tt_hlo fallback = tt_hlo_broadcast_in_dim(greatest, draws, 2, (const int32_t[]){0});
+  tt_hlo chosen = v_and(above, tt_hlo_broadcast_in_dim(possible, cube, 3, of_row));
+  tt_hlo place = tt_hlo_iota(tt_b(r), TT_S32, cube, 3, 2);
+  tt_hlo first = tt_hlo_reduce(TT_MIN, v_if(chosen, place, v_const(place, (double)INT32_MAX)), &last, 1);
+  return v_min(first, fallback);
 }
 
 static void build_multinomial(tt_rule *r) {

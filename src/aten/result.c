@@ -439,6 +439,10 @@ tt_status *tt_rule_finish(tt_rule *r) {
   if (!tt_failed(r) && r->out->resize_arg >= 0) {
     return NULL;  // the shim resizes and calls again
   }
+  const tt_op *op = r->call->op;
+  if (!tt_failed(r) && !r->ret_count && op->return_count && op->return_alias[0] < 0 && !op->return_is_list[0]) {
+    tt_fail(r, TT_ERR_NOT_IMPLEMENTED, "there is no result for these operands on tpu");  // the rule left without a word
+  }
   for (int32_t i = 0; i < r->ret_count && !tt_failed(r); i++) {
     if (r->rets[i].slot >= 0) {
       apply_write(r, &r->rets[i]);

@@ -58,6 +58,22 @@ static void check_results(const tt_lowered *out) {
   }
 }
 
+// A rule that returns without one of its results should have said why. Only counted: some leave out what isn't wanted.
+static int64_t incomplete;
+
+static void check_complete(const form *form, const tt_lowered *out) {
+  for (int32_t i = 0; i < form->op->return_count && out->resize_arg < 0; i++) {
+    bool found = form->op->return_is_list[i] || form->op->return_alias[i] >= 0;  // may be empty, or unchanged
+    for (int32_t j = 0; j < out->result_count; j++) {
+      found = found || out->results[j].position == i;
+    }
+    incomplete += !found;
+    if (!found && getenv("TT_FUZZ_VERBOSE")) {
+      printf("%s: no result %d\n", fuzz_current, i);
+    }
+  }
+}
+
 // ---- compiling ----
 static tt_pjrt_plugin *plugin;
 static tt_pjrt_client *client;
@@ -111,6 +127,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     succeeded++;
     check_outputs(&c, &out);
     check_results(&out);
+    check_complete(form, &out);
     if (client && out.text) {
       compile(out.text);
     }
@@ -134,9 +151,10 @@ int main(int argc, char **argv) {
     fprintf(stderr, "rule_fuzz: %s\n", tt_status_message(status));
     return 1;
   }
+  setvbuf(stdout, NULL, _IOLBF, 0);
   long iterations = fuzz_run(argc, argv);
-  printf("%ld iterations: %lld programs, %lld refusals, of which %lld internal errors\n", iterations,
-         (long long)succeeded, (long long)refused, (long long)internal);
+  printf("%ld iterations: %lld programs, %lld refusals, of which %lld internal errors; %lld results missing\n",
+         iterations, (long long)succeeded, (long long)refused, (long long)internal, (long long)incomplete);
   tt_pjrt_client_free(client);
   tt_pjrt_plugin_free(plugin);
   return rejected > 0;

@@ -373,6 +373,10 @@ static bool read_windows(tt_rule *r, windows *w) {
       tt_fail(r, TT_ERR_RUNTIME, "kernel size, dilation and stride should be greater than zero, and padding not negative");
       return false;
     }
+    if (w->kernel[i] > 1 << 16 || w->dilation[i] > INT32_MAX || w->stride[i] > INT32_MAX || w->padding[i] > INT32_MAX) {
+      tt_fail(r, TT_ERR_RUNTIME, "kernel size, dilation, stride or padding is too large");
+      return false;
+    }
     const int64_t span = w->input[i] + 2 * w->padding[i] - w->dilation[i] * (w->kernel[i] - 1) - 1;
     w->count[i] = span < 0 ? 0 : span / w->stride[i] + 1;
   }
