@@ -493,8 +493,8 @@ static void build_native_dropout_backward(tt_rule *r) {
   tt_ret_elementwise(r, 0, tt_cast(v_mul(g, v_if(mask, scale, v_const(scale, 0))), grad->dtype));
 }
 
-#define KIND(name, build, kind) {"aten::" name, build, kind, NULL, NULL, NULL}
-#define RULE(name, build) {"aten::" name, build, 0, NULL, NULL, NULL}
+#define KIND(op_name, function, which) {.name = "aten::" op_name, .build = function, .kind = which}
+#define RULE(op_name, function) {.name = "aten::" op_name, .build = function}
 
 const tt_rule_entry tt_rules_activation[] = {
     RULE("relu", build_relu),

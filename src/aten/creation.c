@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "aten/internal.h"
 #include "aten/pointwise.h"
 
 // ---- fills ----
@@ -48,11 +49,6 @@ static void ret_out(tt_rule *r, tt_hlo value) {
   tt_ret(r, 0, value);
 }
 
-static int64_t static_int(tt_rule *r, const char *name, int64_t if_none) {
-  return tt_scalar_type(r, name) == TT_F64 ? (int64_t)tt_static_double(r, name, (double)if_none)
-                                           : tt_int(r, name, if_none);
-}
-
 typedef struct {
   double start, end, step;
 } range_call;
@@ -72,23 +68,42 @@ static bool range_fits(tt_rule *r, const range_call *c, tt_dtype dtype, const ch
 
 static tt_hlo iota(tt_rule *r, tt_dtype dtype, int64_t size) { return tt_hlo_iota(tt_b(r), dtype, &size, 1, 0); }
 
-// start + step * i, in float64 unless float32 holds every value exactly.
-static tt_hlo float_range(tt_rule *r, const range_call *c, int64_t size, tt_dtype dtype) {
-  const double exact = 16777216;
-  bool whole = c->start == floor(c->start) && c->step == floor(c->step);
-  bool small = fabs(c->start) + fabs(c->step) * (double)size < exact;
-  tt_dtype compute = dtype == TT_F64 || !whole || !small ? TT_F64 : TT_F32;
-  return tt_cast(v_addc(v_mulc(iota(r, compute, size), c->step), c->start), dtype);
-}
-
-static tt_hlo int_range(tt_rule *r, int64_t start, int64_t step, int64_t size, tt_dtype dtype) {
-  tt_hlo i = iota(r, TT_S64, size);
-  tt_hlo first = tt_hlo_const_int(tt_b(r), TT_S64, start, &size, 1);
-  return tt_cast(v_add(v_mul(i, tt_hlo_const_int(tt_b(r), TT_S64, step, &size, 1)), first), dtype);
-}
-
-// arange (RangeFactories.cpp, arange_out) and range, which includes its end.
+// arange (RangeFactories.cpp, arange_out) and range, which includes its end. The ends are operands; what depends on
+// them is how many elements there are, and whether float32 holds every one exactly.
 enum { R_ARANGE, R_RANGE };
+
+static double number_of(const tt_arg *arg) {
+  return arg->tag != TT_ARG_NUMBER ? 1 : arg->u.number.type == TT_F64 ? arg->u.number.u.f[0] : (double)arg->u.number.u.i;
+}
+
+static int64_t int_of(const tt_arg *arg) {
+  return arg->tag != TT_ARG_NUMBER ? 1 : arg->u.number.type == TT_F64 ? (int64_t)arg->u.number.u.f[0] : arg->u.number.u.i;
+}
+
+// -1 where there is no size.
+static int64_t range_size(const tt_arg *args, tt_dtype dtype, bool inclusive) {
+  double start = number_of(&args[0]), end = number_of(&args[1]), step = number_of(&args[2]);
+  double size = inclusive ? floor((end - start) / step) + 1 : ceil((end - start) / step);
+  if (dtype == TT_S64 && !inclusive && int_of(&args[2]) != 0) {
+    __int128 by = int_of(&args[2]), span = (__int128)int_of(&args[1]) - int_of(&args[0]);
+    size = (double)((span + by - (by > 0 ? 1 : -1)) / by);
+  }
+  return size >= 0 && size < 9e18 ? (int64_t)size : -1;
+}
+
+static bool exact_in_f32(const tt_arg *args, int64_t size) {
+  double start = number_of(&args[0]), step = number_of(&args[2]);
+  return start == floor(start) && step == floor(step) && fabs(start) + fabs(step) * (double)size < 16777216;
+}
+
+static int64_t range_structure(const tt_arg *args, int32_t count, bool inclusive) {
+  tt_dtype dtype = count == 4 && args[3].tag == TT_ARG_TENSOR ? (tt_dtype)args[3].u.tensor.dtype : TT_DTYPE_INVALID;
+  int64_t size = range_size(args, dtype, inclusive);
+  return size < 0 ? -1 : 2 * size + exact_in_f32(args, size);
+}
+
+static int64_t arange_structure(const tt_arg *args, int32_t count) { return range_structure(args, count, false); }
+static int64_t inclusive_structure(const tt_arg *args, int32_t count) { return range_structure(args, count, true); }
 
 static void build_range(tt_rule *r) {
   bool inclusive = tt_rule_kind(r) == R_RANGE;
@@ -100,22 +115,21 @@ static void build_range(tt_rule *r) {
   if (!range_fits(r, &c, out->dtype, inclusive ? "range_cpu" : "arange_cpu")) {
     return;
   }
-  double size = inclusive ? floor((c.end - c.start) / c.step) + 1 : ceil((c.end - c.start) / c.step);
-  int64_t start = static_int(r, "start", 0), end = static_int(r, "end", 0), step = static_int(r, "step", 1);
   bool is_int = tt_dtype_is_int(out->dtype);
-  if (is_int && step == 0) {
+  if (is_int && int_of(tt_rule_arg(r, "step")) == 0) {
     tt_fail(r, TT_ERR_VALUE, "step must be nonzero");
     return;
   }
-  if (out->dtype == TT_S64 && !inclusive) {
-    size = (double)(((__int128)end - start + step - (step > 0 ? 1 : -1)) / step);
-  }
-  if (!(size >= 0 && size < 9e18)) {
+  int64_t size = range_size(r->call->args, out->dtype, inclusive);
+  if (size < 0) {
     tt_fail(r, TT_ERR_RUNTIME, "invalid size, possible overflow?");
     return;
   }
-  int64_t n = (int64_t)size;
-  ret_out(r, is_int ? int_range(r, start, step, n, out->dtype) : float_range(r, &c, n, out->dtype));
+  bool narrow = exact_in_f32(r->call->args, size) && out->dtype != TT_F64;
+  tt_dtype compute = is_int ? TT_S64 : narrow ? TT_F32 : TT_F64;
+  tt_hlo i = iota(r, compute, size);
+  tt_hlo start = v_like(tt_scalar(r, "start", compute), i), step = v_like(tt_scalar(r, "step", compute), i);
+  ret_out(r, tt_cast(v_add(v_mul(i, step), start), out->dtype));
 }
 
 // ---- linspace, logspace: from the nearer end, as the CPU kernels ----
@@ -269,15 +283,15 @@ static void build_triangle(tt_rule *r) {
   tt_ret(r, 0, tt_cast(value, tt_dtype_arg(r, "dtype", TT_S64)));
 }
 
-#define KIND(name, build, kind) {"aten::" name, build, kind, NULL, NULL, NULL}
-#define RANGE(name, kind) {"aten::" name, build_range, kind, "start,end,step", NULL, NULL}
+#define KIND(op_name, function, which) {.name = "aten::" op_name, .build = function, .kind = which}
+#define OVERWRITE(op_name, function) {.name = "aten::" op_name, .build = function, .overwrites = true}
 
 const tt_rule_entry tt_rules_creation[] = {
-    KIND("fill_.Scalar", build_fill, 0),
-    KIND("fill_.Tensor", build_fill, 0),
-    KIND("zero_", build_zero, 0),
-    RANGE("arange.start_out", R_ARANGE),
-    RANGE("range.out", R_RANGE),
+    OVERWRITE("fill_.Scalar", build_fill),
+    OVERWRITE("fill_.Tensor", build_fill),
+    OVERWRITE("zero_", build_zero),
+    {.name = "aten::arange.start_out", .build = build_range, .kind = R_ARANGE, .structure = arange_structure},
+    {.name = "aten::range.out", .build = build_range, .kind = R_RANGE, .structure = inclusive_structure},
     KIND("linspace.out", build_space, S_LINEAR),
     KIND("logspace.out", build_space, S_LOG),
     KIND("eye.out", build_eye, 0),

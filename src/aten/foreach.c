@@ -327,13 +327,13 @@ static void build_norm(tt_rule *r) {
   }
 }
 
-#define UNARY(name, kind) {"aten::_foreach_" name, build_unary, kind, NULL, NULL, NULL}
-#define BINARY(name, op, suffix, by) \
-  {"aten::_foreach_" name "." suffix, build_binary, BINARY_KIND(op, by), NULL, NULL, NULL}
+#define UNARY(op_name, which) {.name = "aten::_foreach_" op_name, .build = build_unary, .kind = which}
+#define BINARY(op_name, op, suffix, by) \
+  {.name = "aten::_foreach_" op_name "." suffix, .build = build_binary, .kind = BINARY_KIND(op, by)}
 #define ARITHMETIC(name, op)                                                                          \
   BINARY(name, op, "Scalar", BY_SCALAR), BINARY(name, op, "ScalarList", BY_SCALAR_LIST),               \
       BINARY(name, op, "List", BY_LIST)
-#define KIND(name, build, kind) {"aten::_foreach_" name, build, kind, NULL, NULL, NULL}
+#define KIND(op_name, function, which) {.name = "aten::_foreach_" op_name, .build = function, .kind = which}
 
 const tt_rule_entry tt_rules_foreach[] = {
     UNARY("abs", PW_ABS),

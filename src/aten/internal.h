@@ -16,6 +16,7 @@ typedef struct tt_op_arg {
   bool is_operand;  // travels as a number
   bool is_static;   // a number that goes into the key by value
   bool is_out;
+  bool is_written;  // a result aliases it
   bool has_default;
   double default_value;
   int32_t special_count;
@@ -42,7 +43,7 @@ typedef struct tt_slot {
   tt_dtype dtype;
   tt_shape shape;  // of its value; flat if undefined
   bool defined;
-  bool is_host_readable;
+  bool unkeyed;  // its shape is not in the key
   // while the rule runs:
   tt_hlo original;  // the parameter, or zeros; NULL until read
   tt_hlo current;   // after the writes so far; NULL: not written

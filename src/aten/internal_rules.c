@@ -67,7 +67,7 @@ static void build_resize(tt_rule *r) {
 }
 
 const tt_rule_entry tt_rules_internal[] = {
-    {.name = "tt::copy_", .build = build_copy},
+    {.name = "tt::copy_", .build = build_copy, .overwrites = true},
     {.name = "tt::contiguous", .build = build_contiguous},
     {.name = "tt::retype", .build = build_retype},
     {.name = "tt::resize", .build = build_resize},

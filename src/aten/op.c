@@ -87,6 +87,9 @@ tt_op *tt_op_register(const char *rule_name, const tt_op_schema *schema) {
   op->return_is_list = calloc((size_t)schema->return_count + 1, sizeof *op->return_is_list);
   for (int32_t i = 0; i < schema->return_count; i++) {
     op->return_alias[i] = schema->return_alias[i];
+    if (op->return_alias[i] >= 0 && op->return_alias[i] < op->arg_count) {
+      op->args[op->return_alias[i]].is_written = true;
+    }
     op->return_is_list[i] = schema->return_is_list[i];
   }
   op->mutated_list = schema->mutated_list;

@@ -575,8 +575,8 @@ static void build_complex(tt_rule *r) {
   tt_ret_elementwise(r, 0, tt_hlo_complex(xy[0], xy[1]));
 }
 
-#define BINARY(name, kind) {"aten::" name, build_binary, kind, NULL, NULL, NULL}
-#define KIND(name, build, kind) {"aten::" name, build, kind, NULL, NULL, NULL}
+#define BINARY(op_name, which) {.name = "aten::" op_name, .build = build_binary, .kind = which}
+#define KIND(op_name, function, which) {.name = "aten::" op_name, .build = function, .kind = which}
 
 const tt_rule_entry tt_rules_pointwise_binary[] = {
     KIND("add.Tensor", build_add, A_ADD),
@@ -617,8 +617,8 @@ const tt_rule_entry tt_rules_pointwise_binary[] = {
     BINARY("special_zeta", PW_ZETA),
     BINARY("gcd", PW_GCD),
     BINARY("lcm", PW_LCM),
-    {"aten::pow.Tensor_Scalar", build_pow_scalar, 0, NULL, NULL, "exponent=-2,-1,-0.5,0,0.5,1,2,3"},
-    {"aten::pow_.Scalar", build_pow_scalar, 0, NULL, NULL, "exponent=-2,-1,-0.5,0,0.5,1,2,3"},
+    {.name = "aten::pow.Tensor_Scalar", .build = build_pow_scalar, .special_values = "exponent=-2,-1,-0.5,0,0.5,1,2,3"},
+    {.name = "aten::pow_.Scalar", .build = build_pow_scalar, .special_values = "exponent=-2,-1,-0.5,0,0.5,1,2,3"},
     KIND("pow_.Tensor", build_pow, 0),
     KIND("pow.Tensor_Tensor", build_pow, 0),
     KIND("pow.Scalar", build_pow, 0),

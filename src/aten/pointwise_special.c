@@ -566,8 +566,8 @@ static void build_polynomial(tt_rule *r) {
                      polynomial_of((polynomial)tt_rule_kind(r), tt_cast(x, dtype), tt_cast(n, dtype)));
 }
 
-#define SPECIAL(name, kind) {"aten::" name, build_special, kind, NULL, NULL, NULL}
-#define POLYNOMIAL_RULE(name, kind) {"aten::special_" name, build_polynomial, kind, NULL, NULL, NULL}
+#define SPECIAL(op_name, which) {.name = "aten::" op_name, .build = build_special, .kind = which}
+#define POLYNOMIAL_RULE(op_name, which) {.name = "aten::special_" op_name, .build = build_polynomial, .kind = which}
 
 const tt_rule_entry tt_rules_pointwise_special[] = {
     SPECIAL("i0", 0),

@@ -411,8 +411,8 @@ static void build_mvlgamma(tt_rule *r) {
   tt_ret(r, 0, tt_cast(sum, dtype));
 }
 
-#define UNARY(name, kind) {"aten::" name, build_unary, kind, NULL, NULL, NULL}
-#define PREDICATE(name, kind) {"aten::" name, build_predicate, kind, NULL, NULL, NULL}
+#define UNARY(op_name, which) {.name = "aten::" op_name, .build = build_unary, .kind = which}
+#define PREDICATE(op_name, which) {.name = "aten::" op_name, .build = build_predicate, .kind = which}
 
 const tt_rule_entry tt_rules_pointwise_unary[] = {
     UNARY("abs", PW_ABS),

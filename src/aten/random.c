@@ -403,7 +403,7 @@ static void build_multinomial(tt_rule *r) {
   tt_ret(r, 0, tt_hlo_reshape(tt_cast(index, TT_S64), dims, self->ndim));
 }
 
-#define KIND(name, build, kind) {"aten::" name, build, kind, NULL, NULL, NULL}
+#define KIND(op_name, function, which) {.name = "aten::" op_name, .build = function, .kind = which}
 
 const tt_rule_entry tt_rules_random[] = {
     KIND("uniform_", build_uniform, 0),

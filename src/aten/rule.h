@@ -16,6 +16,7 @@
 #include "hlo/hlo.h"
 
 typedef struct tt_rule tt_rule;
+struct tt_arg;
 
 typedef struct tt_rule_entry {
   const char *name;         // "aten::add.Tensor": the functional form, or an in-place one that has no functional
@@ -26,6 +27,9 @@ typedef struct tt_rule_entry {
   // Values of Scalar arguments (wrapped numbers among tensors too) for which the rule has a form of its own, so
   // that they are looked at: "exponent=0,0.5,1,2,3". A value that equals the schema's default always is.
   const char *special_values;
+  // A number made of the arguments that goes into the key, where a shape depends on operands (arange's size); NULL: none.
+  int64_t (*structure)(const struct tt_arg *args, int32_t count);
+  bool overwrites;  // the rule does not read the tensor that it returns (zero_): what that held is not in the key
 } tt_rule_entry;
 
 // The families; each ends with an entry whose name is NULL. The list of all of them is in table.c.

@@ -504,11 +504,34 @@ static tt_hlo dot(tt_rule *r, tt_hlo x, tt_hlo y, tt_dtype dtype) {
   return tt_hlo_dot_general(x, y, &dims, tt_matmul_precision(r), dtype);
 }
 
+// The TPU compiler has no dot of 64-bit integers; it fuses this.
+static tt_hlo product_by_sum(tt_hlo x, tt_hlo y) {
+  const int32_t batch = x->rank - 2, rank = batch + 3, summed = batch + 1;
+  int64_t dims[TT_MAX_RANK];
+  int32_t of_x[TT_MAX_RANK], of_y[TT_MAX_RANK];
+  for (int32_t i = 0; i < batch; i++) {
+    dims[i] = x->dims[i];
+    of_x[i] = of_y[i] = i;
+  }
+  dims[batch] = x->dims[batch];
+  dims[batch + 1] = x->dims[batch + 1];
+  dims[batch + 2] = y->dims[batch + 1];
+  of_x[batch] = batch;
+  of_x[batch + 1] = of_y[batch] = batch + 1;
+  of_y[batch + 1] = batch + 2;
+  tt_hlo terms = tt_hlo_binary(TT_MULTIPLY, tt_hlo_broadcast_in_dim(x, dims, rank, of_x),
+                               tt_hlo_broadcast_in_dim(y, dims, rank, of_y));
+  return tt_hlo_reduce(TT_SUM, terms, &summed, 1);
+}
+
 tt_hlo tt_matmul(tt_rule *r, tt_hlo x, tt_hlo y) {
   if (!x || !y) {
     return NULL;
   }
   tt_dtype dtype = x->dtype;
+  if ((dtype == TT_S64 || dtype == TT_U64) && !tt_rule_is_cpu(r)) {
+    return product_by_sum(x, y);
+  }
   if (dtype == TT_F16 || dtype == TT_BF16) {
     if (tt_rule_is_cpu(r)) {
       x = tt_hlo_convert(x, TT_F32);

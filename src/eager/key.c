@@ -200,9 +200,12 @@ static tt_status *key_tensor(tt_call_state *s, const tt_op_arg *arg, const tt_te
   if (!canonical) {
     put_all(s, t->strides, t->ndim);
   }
-  if (first) {
+  // What a storage held is left out while nothing in this call can look at it.
+  bool overwritten = first && s->op->rule->overwrites && arg->is_written && out->kind == TT_VIEW_FULL;
+  if (first ? !overwritten : slot->unkeyed) {
     put_slot(s, slot, t);
   }
+  slot->unkeyed = first && overwritten;
   return NULL;
 }
 
@@ -290,6 +293,9 @@ tt_status *tt_call_state_key(tt_call_state *s) {
   put(s, (uint64_t)s->env.default_dtype | (uint64_t)s->env.precision << 8 | (uint64_t)s->engine->device << 16);
   for (int32_t i = 0; i < s->arg_count && !s->retype; i++) {
     TT_TRY(key_arg(s, i));
+  }
+  if (s->op->rule->structure && !s->retype) {
+    put(s, (uint64_t)s->op->rule->structure(s->args, s->arg_count));
   }
   s->hash = hash_words(s->words, s->word_count);
   return NULL;

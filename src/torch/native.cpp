@@ -262,7 +262,8 @@ Tensor &nonzero_out(const Tensor &self, Tensor &out) {
 
 Tensor masked_select(const Tensor &self, const Tensor &mask) {
   TORCH_CHECK(mask.scalar_type() == c10::kBool, "masked_select: expected BoolTensor for mask");
-  auto expanded = at::expand_outplace(mask.dim() ? mask : mask.unsqueeze(0), self.dim() ? self : self.unsqueeze(0));
+  const Tensor chosen = mask.dim() ? mask : mask.unsqueeze(0), from = self.dim() ? self : self.unsqueeze(0);
+  auto expanded = at::expand_outplace(chosen, from);
   return at::index(*std::get<1>(expanded), {std::optional<Tensor>(*std::get<0>(expanded))});
 }
 
