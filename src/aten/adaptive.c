@@ -163,8 +163,10 @@ static bool check_input(tt_rule *r, const tt_operand *x, const char *colon) {
   }
   for (int32_t d = x->ndim - n - 1; d < x->ndim; d++) {
     if (x->sizes[d] == 0) {
-      tt_fail(r, TT_ERR_RUNTIME, "Expected input to have non-zero size for non-batch dimensions, but input has sizes %s "
-              "with dimension %d being empty", tt_dims_text(x->sizes, x->ndim).text, d);
+      tt_fail(r, TT_ERR_RUNTIME,
+              "Expected input to have non-zero size for non-batch dimensions, but input has sizes %s "
+              "with dimension %d being empty",
+              tt_dims_text(x->sizes, x->ndim).text, d);
       return false;
     }
   }
@@ -263,7 +265,8 @@ static void build_max(tt_rule *r) {
 
 static void build_max_backward(tt_rule *r) {
   const int32_t n = tt_rule_kind(r);
-  const tt_operand *g = tt_operand_of(r, "grad_output"), *x = tt_operand_of(r, "self"), *at = tt_operand_of(r, "indices");
+  const tt_operand *g = tt_operand_of(r, "grad_output"), *x = tt_operand_of(r, "self"),
+                   *at = tt_operand_of(r, "indices");
   if (!g || !x || !at || !check_gradient(r, g, x)) {
     return;
   }
@@ -277,7 +280,8 @@ static void build_max_backward(tt_rule *r) {
   tt_hlo index = tt_hlo_reshape(tt_hlo_convert(tt_in(r, "indices"), type), flat, 2);
   index = index ? v_add(index, v_mulc(v_iota(index, type, 0), (double)positions)) : NULL;
   tt_hlo zeros = tt_hlo_const(tt_b(r), tt_opmath(x->dtype), 0, &total, 1);
-  tt_hlo dx = tt_put_flat(TT_SCATTER_ADD, zeros, v_flat(index), v_flat(tt_in_as(r, "grad_output", tt_opmath(x->dtype))));
+  tt_hlo dx =
+      tt_put_flat(TT_SCATTER_ADD, zeros, v_flat(index), v_flat(tt_in_as(r, "grad_output", tt_opmath(x->dtype))));
   tt_ret_format(r, 0, tt_cast(tt_hlo_reshape(dx, x->sizes, x->ndim), x->dtype), n == POOL_2D && tt_is_channels_last(x));
 }
 

@@ -17,7 +17,8 @@ typedef struct attention {
 
 static bool check(tt_rule *r, const tt_operand *q, const tt_operand *k, const tt_operand *v) {
   if ((q->ndim != 3 && q->ndim != 4) || k->ndim != q->ndim || v->ndim != q->ndim) {
-    tt_fail(r, TT_ERR_RUNTIME, "query, key and value must be 3D or 4D, got %dD, %dD and %dD", q->ndim, k->ndim, v->ndim);
+    tt_fail(r, TT_ERR_RUNTIME, "query, key and value must be 3D or 4D, got %dD, %dD and %dD", q->ndim, k->ndim,
+            v->ndim);
   } else if (q->dtype != k->dtype || q->dtype != v->dtype) {
     tt_fail(r, TT_ERR_RUNTIME,
             "Expected query, key, and value to have the same dtype, but got query.dtype: %s key.dtype: %s and "
@@ -85,8 +86,12 @@ static tt_hlo over_columns(tt_hlo row, int64_t columns) {
 // exact, and float16 has no faster form.
 static tt_hlo product(tt_rule *r, const attention *a, tt_hlo x, tt_hlo y, int32_t x_dim, int32_t y_dim) {
   const int32_t zero = 0;
-  const tt_hlo_dot_dims dims = {.lhs_batch = &zero, .rhs_batch = &zero, .lhs_contract = &x_dim, .rhs_contract = &y_dim,
-                                .batch_count = 1, .contract_count = 1};
+  const tt_hlo_dot_dims dims = {.lhs_batch = &zero,
+                                .rhs_batch = &zero,
+                                .lhs_contract = &x_dim,
+                                .rhs_contract = &y_dim,
+                                .batch_count = 1,
+                                .contract_count = 1};
   if (a->dtype == TT_BF16) {  // XLA:CPU has no kernel for it but rounds the same
     x = tt_hlo_convert(x, TT_BF16);
     y = tt_hlo_convert(y, TT_BF16);
@@ -212,7 +217,8 @@ static void build_attention(tt_rule *r) {
 
 static tt_hlo saved_state(tt_rule *r) {
   const int64_t one = 1;
-  tt_hlo parts[] = {tt_hlo_reshape(tt_in(r, "philox_seed"), &one, 1), tt_hlo_reshape(tt_in(r, "philox_offset"), &one, 1)};
+  tt_hlo parts[] = {tt_hlo_reshape(tt_in(r, "philox_seed"), &one, 1),
+                    tt_hlo_reshape(tt_in(r, "philox_offset"), &one, 1)};
   return tt_hlo_bitcast_convert(tt_hlo_concatenate(parts, 2, 0), TT_U64);
 }
 
@@ -272,7 +278,8 @@ static void build_backward(tt_rule *r) {
 
 const tt_rule_entry tt_rules_attention[] = {
     {.name = "aten::_scaled_dot_product_fused_attention_overrideable", .build = build_attention},
-    {.name = "aten::_scaled_dot_product_fused_attention_overrideable_backward", .build = build_backward,
+    {.name = "aten::_scaled_dot_product_fused_attention_overrideable_backward",
+     .build = build_backward,
      .special_values = "dropout_p=0"},
     {0},
 };

@@ -270,8 +270,8 @@ static tt_hlo weight_by_chunks(tt_rule *r, tt_hlo x, tt_hlo dy, const int64_t *k
   tt_hlo sum = NULL;
   for (int64_t i = 0; i < parts; i++) {
     const int64_t start = batch * i / parts, limit = batch * (i + 1) / parts;
-    tt_hlo part = weight_by_convolution(r, tt_hlo_slice_dim(x, 0, start, limit, 1), tt_hlo_slice_dim(dy, 0, start, limit, 1),
-                                        kernel, c, 1);
+    tt_hlo part = weight_by_convolution(r, tt_hlo_slice_dim(x, 0, start, limit, 1),
+                                        tt_hlo_slice_dim(dy, 0, start, limit, 1), kernel, c, 1);
     sum = sum ? v_add(sum, part) : part;
   }
   return sum;
@@ -292,12 +292,17 @@ static tt_hlo tap_product(tt_rule *r, tt_hlo seen, tt_hlo dy, int64_t groups) {
   if (!seen || !dy) {
     return NULL;
   }
-  const int64_t batch = dy->dims[0], in = seen->dims[1] / groups, out = dy->dims[1] / groups, positions = spatial_numel(dy);
+  const int64_t batch = dy->dims[0], in = seen->dims[1] / groups, out = dy->dims[1] / groups,
+                positions = spatial_numel(dy);
   const int64_t x_dims[] = {batch * groups, in, positions}, y_dims[] = {batch * groups, out, positions};
   const int64_t split[] = {batch, dy->dims[1], in}, last[] = {dy->dims[1], in};
   const int32_t zero = 0, two = 2;
-  const tt_hlo_dot_dims dims = {.lhs_batch = &zero, .rhs_batch = &zero, .lhs_contract = &two, .rhs_contract = &two,
-                                .batch_count = 1, .contract_count = 1};
+  const tt_hlo_dot_dims dims = {.lhs_batch = &zero,
+                                .rhs_batch = &zero,
+                                .lhs_contract = &two,
+                                .rhs_contract = &two,
+                                .batch_count = 1,
+                                .contract_count = 1};
   tt_hlo p = tt_hlo_dot_general(tt_hlo_reshape(dy, y_dims, 3), tt_hlo_reshape(seen, x_dims, 3), &dims, precision_of(r),
                                 TT_DTYPE_INVALID);
   return batch == 1 ? tt_hlo_reshape(p, last, 2) : v_reduce(TT_SUM, tt_hlo_reshape(p, split, 3), 0);
@@ -321,7 +326,8 @@ static tt_hlo weight_by_taps(tt_rule *r, tt_hlo x, tt_hlo dy, const int64_t *ker
     a.base_dilation[i] = 1;
     a.dilation[i] = c->dilation[i];
     a.low[i] = c->pad[i];
-    a.high[i] = (kernel[i] - 1) * c->dilation[i] + (dy->dims[i + 2] - 1) * c->stride[i] + 1 - x->dims[i + 2] - c->pad[i];
+    a.high[i] =
+        (kernel[i] - 1) * c->dilation[i] + (dy->dims[i + 2] - 1) * c->stride[i] + 1 - x->dims[i + 2] - c->pad[i];
   }
   enum { MAX_TAPS = 64 };
   tt_hlo parts[MAX_TAPS], xp = padded(x, &a);
@@ -373,8 +379,10 @@ static void read_list(tt_rule *r, const char *name, int32_t n, int64_t *out) {
     out[i] = count == 0 ? 0 : values[count == n ? i : 0];
   }
   if (count != n && count != 1) {
-    tt_fail(r, TT_ERR_RUNTIME, "expected %s to be a single integer value or a list of %d values to match the convolution "
-            "dimensions, but got %d values", name, n, count);
+    tt_fail(r, TT_ERR_RUNTIME,
+            "expected %s to be a single integer value or a list of %d values to match the convolution "
+            "dimensions, but got %d values",
+            name, n, count);
   }
 }
 
@@ -406,30 +414,34 @@ static bool read_args(tt_rule *r, int32_t ndim, conv_args *c) {
   } else if (any_below(c->stride, c->n, 1)) {
     tt_fail(r, TT_ERR_RUNTIME, "non-positive stride is not supported");
   } else if (any_below(c->dilation, c->n, 1)) {
-    tt_fail(r, TT_ERR_RUNTIME, "dilation should be greater than zero, but got %s", tt_dims_text(c->dilation, c->n).text);
+    tt_fail(r, TT_ERR_RUNTIME, "dilation should be greater than zero, but got %s",
+            tt_dims_text(c->dilation, c->n).text);
   }
   return !tt_failed(r);
 }
 
 static bool check_weight(tt_rule *r, const tt_operand *x, const tt_operand *w, const conv_args *c) {
   if (w->ndim != x->ndim) {
-    tt_fail(r, TT_ERR_RUNTIME,
-            "Expected %d-dimensional input for %d-dimensional weight %s, but got %d-dimensional input of size %s instead",
-            w->ndim, w->ndim, tt_dims_text(w->sizes, w->ndim).text, x->ndim, tt_dims_text(x->sizes, x->ndim).text);
+    tt_fail(
+        r, TT_ERR_RUNTIME,
+        "Expected %d-dimensional input for %d-dimensional weight %s, but got %d-dimensional input of size %s instead",
+        w->ndim, w->ndim, tt_dims_text(w->sizes, w->ndim).text, x->ndim, tt_dims_text(x->sizes, x->ndim).text);
   } else if (w->sizes[0] < c->groups) {
     tt_fail(r, TT_ERR_RUNTIME,
-            "Given groups=%" PRId64 ", expected weight to be at least %" PRId64 " at dimension 0, but got weight of size "
+            "Given groups=%" PRId64 ", expected weight to be at least %" PRId64
+            " at dimension 0, but got weight of size "
             "%s instead",
             c->groups, c->groups, tt_dims_text(w->sizes, w->ndim).text);
   } else if (w->sizes[0] % c->groups) {
     tt_fail(r, TT_ERR_RUNTIME,
-            "Given groups=%" PRId64 ", expected weight to be divisible by %" PRId64 " at dimension 0, but got weight of "
+            "Given groups=%" PRId64 ", expected weight to be divisible by %" PRId64
+            " at dimension 0, but got weight of "
             "size [%s] instead",
             c->groups, c->groups, tt_dims_text(w->sizes, w->ndim).text);
   } else if (!c->transposed && x->sizes[1] != w->sizes[1] * c->groups) {
     tt_fail(r, TT_ERR_RUNTIME,
-            "Given groups=%" PRId64 ", weight of size %s, expected input%s to have %" PRId64 " channels, but got %" PRId64
-            " channels instead",
+            "Given groups=%" PRId64 ", weight of size %s, expected input%s to have %" PRId64
+            " channels, but got %" PRId64 " channels instead",
             c->groups, tt_dims_text(w->sizes, w->ndim).text, tt_dims_text(x->sizes, x->ndim).text,
             w->sizes[1] * c->groups, x->sizes[1]);
   } else if (c->transposed && x->sizes[1] != w->sizes[0]) {
@@ -482,10 +494,11 @@ static bool check_window(tt_rule *r, const tt_operand *x, const tt_operand *w, c
   }
   char a[80], b[80];
   if (!fits) {
-    tt_fail(r, TT_ERR_RUNTIME,
-            "Calculated padded input size per channel: (%s). Kernel size: (%s). Kernel size can't be greater than actual "
-            "input size",
-            by_text(room, c->n, a, sizeof a), by_text(reach, c->n, b, sizeof b));
+    tt_fail(
+        r, TT_ERR_RUNTIME,
+        "Calculated padded input size per channel: (%s). Kernel size: (%s). Kernel size can't be greater than actual "
+        "input size",
+        by_text(room, c->n, a, sizeof a), by_text(reach, c->n, b, sizeof b));
   }
   return fits;
 }
@@ -573,7 +586,8 @@ static bool check_output_gradient(tt_rule *r, const tt_operand *dy, const tt_ope
 }
 
 static void build_backward(tt_rule *r) {
-  const tt_operand *g = tt_operand_of(r, "grad_output"), *x = tt_operand_of(r, "input"), *w = tt_operand_of(r, "weight");
+  const tt_operand *g = tt_operand_of(r, "grad_output"), *x = tt_operand_of(r, "input"),
+                   *w = tt_operand_of(r, "weight");
   conv_args c;
   if (!g || !x || !w || !read_args(r, w->ndim, &c) || !check_weight(r, x, w, &c) ||
       !check_output_gradient(r, g, x, w, &c)) {

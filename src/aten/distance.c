@@ -83,8 +83,12 @@ static tt_hlo by_product(tt_rule *r, const pair *p) {
   for (int32_t d = 0; d < m - 1; d++) {
     batches[d] = d;
   }
-  const tt_hlo_dot_dims dims = {.lhs_batch = batches, .rhs_batch = batches, .lhs_contract = &m, .rhs_contract = &m,
-                                .batch_count = m - 1, .contract_count = 1};
+  const tt_hlo_dot_dims dims = {.lhs_batch = batches,
+                                .rhs_batch = batches,
+                                .lhs_contract = &m,
+                                .rhs_contract = &m,
+                                .batch_count = m - 1,
+                                .contract_count = 1};
   tt_hlo product = tt_hlo_dot_general(v_mulc(p->x, -2), p->y, &dims, tt_matmul_precision(r), TT_DTYPE_INVALID);
   if (!product) {
     return NULL;
@@ -125,7 +129,8 @@ static bool check_pair(tt_rule *r, const tt_operand *x, const tt_operand *y, con
     if (z->ndim < 2) {
       tt_fail(r, TT_ERR_RUNTIME, "cdist only supports at least 2D tensors, X%d got: %dD", k + 1, z->ndim);
     } else if (!tt_dtype_is_float(z->dtype)) {
-      tt_fail(r, TT_ERR_RUNTIME, "cdist only supports floating-point dtypes, X%d got: %s", k + 1, tt_type_name(z->dtype));
+      tt_fail(r, TT_ERR_RUNTIME, "cdist only supports floating-point dtypes, X%d got: %s", k + 1,
+              tt_type_name(z->dtype));
     }
   }
   if (tt_failed(r)) {
@@ -170,7 +175,8 @@ static void build_cdist_backward(tt_rule *r) {
   }
   tt_hlo over = tt_hlo_broadcast_to(tt_in(r, "cdist"), p.dims, p.rank - 1);
   tt_hlo g = tt_hlo_broadcast_to(tt_in(r, "grad"), p.dims, p.rank - 1);
-  tt_hlo dx = slope(differences(&p), spread(&p, over, p.rank - 1), spread(&p, g, p.rank - 1), tt_static_double(r, "p", 2));
+  tt_hlo dx =
+      slope(differences(&p), spread(&p, over, p.rank - 1), spread(&p, g, p.rank - 1), tt_static_double(r, "p", 2));
   tt_ret(r, 0, v_reduce(TT_SUM, dx, p.rank - 2));
 }
 

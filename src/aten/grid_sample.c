@@ -94,7 +94,8 @@ static void cubic_taps(const sampler *s, axis_taps *a, tt_hlo x, int64_t size) {
     tt_hlo slope = v_polynomial(arguments[t], is_far ? far_d : near_d, 3);
     tt_hlo ignored = a->scale, at = into_image(s, v_addc(base, t - 1), size, &ignored);
     // A reflected position may lie between two; the CPU truncates it.
-    set_tap(a, t, s->padding == PAD_ZEROS ? at : tt_hlo_unary(TT_FLOOR, at), size, weight, t < 2 ? slope : v_neg(slope));
+    set_tap(a, t, s->padding == PAD_ZEROS ? at : tt_hlo_unary(TT_FLOOR, at), size, weight,
+            t < 2 ? slope : v_neg(slope));
   }
 }
 
@@ -178,15 +179,17 @@ static tt_hlo tap_positions(const sampler *s, const int32_t *tap) {
 
 static bool check(tt_rule *r, const tt_operand *x, const tt_operand *grid, int32_t n) {
   if (x->ndim != n + 2 || grid->ndim != n + 2) {
-    tt_fail(r, TT_ERR_RUNTIME,
-            "grid_sampler(): expected %dD input and grid with same number of dimensions, but got input with sizes %s and "
-            "grid with sizes %s",
-            n + 2, tt_dims_text(x->sizes, x->ndim).text, tt_dims_text(grid->sizes, grid->ndim).text);
+    tt_fail(
+        r, TT_ERR_RUNTIME,
+        "grid_sampler(): expected %dD input and grid with same number of dimensions, but got input with sizes %s and "
+        "grid with sizes %s",
+        n + 2, tt_dims_text(x->sizes, x->ndim).text, tt_dims_text(grid->sizes, grid->ndim).text);
   } else if (x->sizes[0] != grid->sizes[0]) {
-    tt_fail(r, TT_ERR_RUNTIME,
-            "grid_sampler(): expected grid and input to have same batch size, but got input with sizes %s and grid with "
-            "sizes %s",
-            tt_dims_text(x->sizes, x->ndim).text, tt_dims_text(grid->sizes, grid->ndim).text);
+    tt_fail(
+        r, TT_ERR_RUNTIME,
+        "grid_sampler(): expected grid and input to have same batch size, but got input with sizes %s and grid with "
+        "sizes %s",
+        tt_dims_text(x->sizes, x->ndim).text, tt_dims_text(grid->sizes, grid->ndim).text);
   } else if (grid->sizes[n + 1] != n) {
     tt_fail(r, TT_ERR_RUNTIME,
             "grid_sampler(): expected grid to have size %d in last dimension, but got grid with sizes %s", n,
@@ -194,16 +197,18 @@ static bool check(tt_rule *r, const tt_operand *x, const tt_operand *grid, int32
   } else if (n == 3 && tt_int(r, "interpolation_mode", 0) == BICUBIC) {
     tt_fail(r, TT_ERR_RUNTIME, "grid_sampler(): bicubic interpolation only supports 4D input");
   } else if (x->dtype != grid->dtype) {
-    tt_fail(r, TT_ERR_RUNTIME, "expected scalar type %s but found %s", tt_type_name(x->dtype), tt_type_name(grid->dtype));
+    tt_fail(r, TT_ERR_RUNTIME, "expected scalar type %s but found %s", tt_type_name(x->dtype),
+            tt_type_name(grid->dtype));
   } else if (!tt_dtype_is_float(x->dtype)) {
     tt_fail_dtype(r, "grid_sampler_2d_cpu_kernel_impl", x->dtype);
   }
   for (int32_t d = 2; d < n + 2 && !tt_failed(r); d++) {
     if (x->sizes[d] == 0) {
-      tt_fail(r, TT_ERR_RUNTIME,
-              "grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes %s with dimension "
-              "%d being empty",
-              tt_dims_text(x->sizes, x->ndim).text, d);
+      tt_fail(
+          r, TT_ERR_RUNTIME,
+          "grid_sampler(): expected input to have non-empty spatial dimensions, but input has sizes %s with dimension "
+          "%d being empty",
+          tt_dims_text(x->sizes, x->ndim).text, d);
     }
   }
   return !tt_failed(r);
@@ -214,8 +219,12 @@ static bool read_sampler(tt_rule *r, const tt_operand *x, const tt_operand *grid
   if (!x || !grid || !check(r, x, grid, n)) {
     return false;
   }
-  *s = (sampler){.n = n, .interpolation = tt_int(r, "interpolation_mode", 0), .padding = tt_int(r, "padding_mode", 0),
-                 .align_corners = tt_bool(r, "align_corners", false), .batch = x->sizes[0], .channels = x->sizes[1],
+  *s = (sampler){.n = n,
+                 .interpolation = tt_int(r, "interpolation_mode", 0),
+                 .padding = tt_int(r, "padding_mode", 0),
+                 .align_corners = tt_bool(r, "align_corners", false),
+                 .batch = x->sizes[0],
+                 .channels = x->sizes[1],
                  .count = 1};
   for (int32_t i = 0; i < n; i++) {
     s->image[i] = x->sizes[i + 2];
@@ -289,7 +298,8 @@ static tt_hlo grid_gradient(tt_rule *r, const sampler *s, tt_hlo g, const tt_ope
 }
 
 static void build_backward(tt_rule *r) {
-  const tt_operand *x = tt_operand_of(r, "input"), *grid = tt_operand_of(r, "grid"), *go = tt_operand_of(r, "grad_output");
+  const tt_operand *x = tt_operand_of(r, "input"), *grid = tt_operand_of(r, "grid"),
+                   *go = tt_operand_of(r, "grad_output");
   sampler s;
   if (!go || !read_sampler(r, x, grid, &s)) {
     return;

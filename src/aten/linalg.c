@@ -28,8 +28,8 @@ static bool check_square(tt_rule *r, const tt_operand *a, const char *who, const
   const int64_t rows = a->sizes[a->ndim - 2], columns = a->sizes[a->ndim - 1];
   if (rows != columns) {
     tt_fail(r, TT_ERR_RUNTIME,
-            "%s: %s must be batches of square matrices, but they are %" PRId64 " by %" PRId64 " matrices", who, name, rows,
-            columns);
+            "%s: %s must be batches of square matrices, but they are %" PRId64 " by %" PRId64 " matrices", who, name,
+            rows, columns);
     return false;
   }
   return true;
@@ -112,7 +112,6 @@ static tt_hlo solve(tt_hlo a, tt_hlo b, bool left, bool upper, bool unit, bool t
 
 static tt_hlo any_unknown(tt_hlo failed, tt_hlo info) { return v_reduce(TT_ANY, v_and(failed, v_eqc(info, 0)), 0); }
 
-
 // state: step, matrices [batch, n, n], order of the first minor that isn't positive [batch] (0: none yet), failed
 static tt_hlo minors_cond(void *context, tt_hlo_builder *b, const tt_hlo *state) {
   (void)context;
@@ -135,7 +134,8 @@ static void minors_body(void *context, tt_hlo_builder *b, const tt_hlo *state, t
   out[2] = v_if(found, v_like(tt_hlo_convert(out[0], TT_S32), state[2]), state[2]);
   const int32_t rows[] = {0, 1}, columns[] = {0, 2}, batches[] = {0};
   tt_hlo row = column && tt_dtype_is_complex(column->dtype) ? tt_hlo_unary(TT_CONJ, column) : column;
-  tt_hlo outer = v_mul(tt_hlo_broadcast_in_dim(column, a->dims, 3, rows), tt_hlo_broadcast_in_dim(row, a->dims, 3, columns));
+  tt_hlo outer =
+      v_mul(tt_hlo_broadcast_in_dim(column, a->dims, 3, rows), tt_hlo_broadcast_in_dim(row, a->dims, 3, columns));
   out[1] = v_sub(a, v_div(outer, tt_hlo_broadcast_in_dim(pivot, a->dims, 3, batches)));
   out[3] = state[3];
 }
@@ -233,7 +233,8 @@ static void build_solve_triangular(tt_rule *r) {
   const int64_t n = a->sizes[a->ndim - 1], rows = b->sizes[b->ndim - 2], columns = b->sizes[b->ndim - 1];
   if (n != (left ? rows : columns)) {
     tt_fail(r, TT_ERR_RUNTIME,
-            "%s: Incompatible shapes of A and B for the equation %s (%" PRId64 "x%" PRId64 " and %" PRId64 "x%" PRId64 ")",
+            "%s: Incompatible shapes of A and B for the equation %s (%" PRId64 "x%" PRId64 " and %" PRId64 "x%" PRId64
+            ")",
             who, left ? "AX = B" : "XA = B", n, n, rows, columns);
     return;
   }
@@ -244,7 +245,8 @@ static void build_solve_triangular(tt_rule *r) {
   }
   tt_hlo x = tt_in(r, "self"), y = tt_in(r, "B");
   if (check_dtype(r, a->dtype, who, "triangular_solve_cpu") && broadcast_batches(r, &x, &y)) {
-    ret_by_columns(r, 0, solve(x, y, left, tt_bool(r, "upper", false), tt_bool(r, "unitriangular", false), false, false));
+    ret_by_columns(r, 0,
+                   solve(x, y, left, tt_bool(r, "upper", false), tt_bool(r, "unitriangular", false), false, false));
   }
 }
 
@@ -254,8 +256,10 @@ static void build_triangular_solve(tt_rule *r) {
     return;
   }
   if (a->ndim < 2 || b->ndim < 2) {
-    tt_fail(r, TT_ERR_RUNTIME, "torch.triangular_solve: Expected %s to have at least 2 dimensions, but it has %d "
-            "dimensions instead", b->ndim < 2 ? "b" : "A", b->ndim < 2 ? b->ndim : a->ndim);
+    tt_fail(r, TT_ERR_RUNTIME,
+            "torch.triangular_solve: Expected %s to have at least 2 dimensions, but it has %d "
+            "dimensions instead",
+            b->ndim < 2 ? "b" : "A", b->ndim < 2 ? b->ndim : a->ndim);
     return;
   }
   const int64_t *as = a->sizes + a->ndim - 2, *bs = b->sizes + b->ndim - 2;
@@ -268,8 +272,9 @@ static void build_triangular_solve(tt_rule *r) {
   }
   tt_hlo x = tt_in(r, "A"), y = tt_in(r, "self");
   if (check_dtype(r, a->dtype, "triangular_solve", "triangular_solve_cpu") && broadcast_batches(r, &x, &y)) {
-    ret_by_columns(r, 0, solve(x, y, true, tt_bool(r, "upper", true), tt_bool(r, "unitriangular", false),
-                               tt_bool(r, "transpose", false), false));
+    ret_by_columns(r, 0,
+                   solve(x, y, true, tt_bool(r, "upper", true), tt_bool(r, "unitriangular", false),
+                         tt_bool(r, "transpose", false), false));
     ret_by_columns(r, 1, x);
   }
 }
@@ -296,7 +301,8 @@ static void build_cross(tt_rule *r) {
     return;
   }
   if (x->ndim == 0 || x->sizes[dim] != 3 || y->sizes[dim] != 3) {
-    tt_fail(r, TT_ERR_RUNTIME, "linalg.cross: inputs dimension %" PRId64 " must have length 3. Got %" PRId64 " and %" PRId64,
+    tt_fail(r, TT_ERR_RUNTIME,
+            "linalg.cross: inputs dimension %" PRId64 " must have length 3. Got %" PRId64 " and %" PRId64,
             tt_int(r, "dim", -1), x->ndim ? x->sizes[dim] : 1, y->ndim ? y->sizes[dim] : 1);
   } else if (x->dtype != y->dtype) {
     tt_fail(r, TT_ERR_RUNTIME, "expected scalar type %s but found %s", tt_type_name(x->dtype), tt_type_name(y->dtype));
@@ -305,7 +311,8 @@ static void build_cross(tt_rule *r) {
   } else {
     tt_hlo v[] = {tt_in_as(r, "self", tt_opmath(x->dtype)), tt_in_as(r, "other", tt_opmath(x->dtype))};
     if (tt_broadcast(r, v, 2)) {
-      tt_hlo z = v_sub(v_mul(rolled(v[0], dim, 1), rolled(v[1], dim, 2)), v_mul(rolled(v[0], dim, 2), rolled(v[1], dim, 1)));
+      tt_hlo z =
+          v_sub(v_mul(rolled(v[0], dim, 1), rolled(v[1], dim, 2)), v_mul(rolled(v[0], dim, 2), rolled(v[1], dim, 1)));
       tt_ret(r, 0, tt_cast(z, x->dtype));
     }
   }

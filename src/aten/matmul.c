@@ -144,8 +144,8 @@ static void build_mm(tt_rule *r) {
   }
   if (x->sizes[1] != y->sizes[0]) {
     tt_fail(r, TT_ERR_RUNTIME,
-            "mat1 and mat2 shapes cannot be multiplied (%" PRId64 "x%" PRId64 " and %" PRId64 "x%" PRId64 ")", x->sizes[0],
-            x->sizes[1], y->sizes[0], y->sizes[1]);
+            "mat1 and mat2 shapes cannot be multiplied (%" PRId64 "x%" PRId64 " and %" PRId64 "x%" PRId64 ")",
+            x->sizes[0], x->sizes[1], y->sizes[0], y->sizes[1]);
     return;
   }
   if (x->dtype != y->dtype) {
@@ -170,8 +170,8 @@ static bool check_addmm(tt_rule *r, const tt_operand *self, const tt_operand *x,
             is_2d(x) ? y->ndim : x->ndim);
   } else if (x->sizes[1] != y->sizes[0]) {
     tt_fail(r, TT_ERR_RUNTIME,
-            "mat1 and mat2 shapes cannot be multiplied (%" PRId64 "x%" PRId64 " and %" PRId64 "x%" PRId64 ")", x->sizes[0],
-            x->sizes[1], y->sizes[0], y->sizes[1]);
+            "mat1 and mat2 shapes cannot be multiplied (%" PRId64 "x%" PRId64 " and %" PRId64 "x%" PRId64 ")",
+            x->sizes[0], x->sizes[1], y->sizes[0], y->sizes[1]);
   } else {
     return dtype_ok(r, x->dtype, "addmm_impl_cpu_");
   }
@@ -233,8 +233,8 @@ static bool check_batches(tt_rule *r, const tt_operand *x, const tt_operand *y) 
   }
   if (y->sizes[0] != x->sizes[0] || y->sizes[1] != x->sizes[2]) {
     tt_fail(r, TT_ERR_RUNTIME,
-            "Expected size for first two dimensions of batch2 tensor to be: [%" PRId64 ", %" PRId64 "] but got: [%" PRId64
-            ", %" PRId64 "].",
+            "Expected size for first two dimensions of batch2 tensor to be: [%" PRId64 ", %" PRId64
+            "] but got: [%" PRId64 ", %" PRId64 "].",
             x->sizes[0], x->sizes[2], y->sizes[0], y->sizes[1]);
     return false;
   }

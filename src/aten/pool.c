@@ -1,6 +1,6 @@
 // Max and average pooling over 2 or 3 spatial dims, with or without a batch dim. Small windows are unrolled into
-// shifted slices, which XLA:CPU fuses into one loop (2 to 8 times faster than its reduce_window); gradients read the few
-// windows that can hold a position instead of scattering.
+// shifted slices, which XLA:CPU fuses into one loop (2 to 8 times faster than its reduce_window); gradients read the
+// few windows that can hold a position instead of scattering.
 #include <inttypes.h>
 
 #include "aten/dims.h"
@@ -43,8 +43,7 @@ static tt_hlo padded(tt_hlo x, tt_hlo fill, const pool_args *p) {
   bool needed = false;
   for (int32_t i = 0; i < p->n; i++) {
     low[p->lead + i] = p->pad[i];
-    high[p->lead + i] =
-        (p->out[i] - 1) * p->stride[i] + p->dilation[i] * (p->kernel[i] - 1) + 1 - p->in[i] - p->pad[i];
+    high[p->lead + i] = (p->out[i] - 1) * p->stride[i] + p->dilation[i] * (p->kernel[i] - 1) + 1 - p->in[i] - p->pad[i];
     needed = needed || low[p->lead + i] > 0 || high[p->lead + i] > 0;
   }
   for (int32_t i = 0; i < MAX_RANK; i++) {
@@ -306,7 +305,8 @@ static tt_hlo divide_by_size(tt_hlo x, const pool_args *p) {
     // min(o * stride - pad + kernel, end) - max(o * stride - pad, start)
     const bool all = p->count_include_pad;
     tt_hlo o = tt_hlo_iota(b, TT_S32, x->dims, x->rank, p->lead + i);
-    tt_hlo start = v_addc(v_mulc(o, (double)p->stride[i]), (double)-p->pad[i]), end = v_addc(start, (double)p->kernel[i]);
+    tt_hlo start = v_addc(v_mulc(o, (double)p->stride[i]), (double)-p->pad[i]),
+           end = v_addc(start, (double)p->kernel[i]);
     end = v_min(end, v_const(end, (double)(p->in[i] + (all ? p->pad[i] : 0))));
     tt_hlo size = v_sub(end, all ? start : v_max(start, v_const(start, 0)));
     uneven = uneven ? v_mul(uneven, size) : size;
@@ -366,8 +366,8 @@ static void read_list(tt_rule *r, const char *what, const char *name, const char
 }
 
 static int64_t pooled_size(const pool_args *p, int32_t i) {
-  const int64_t room = p->in[i] + 2 * p->pad[i] - p->dilation[i] * (p->kernel[i] - 1) - 1 +
-                       (p->ceil_mode ? p->stride[i] - 1 : 0);
+  const int64_t room =
+      p->in[i] + 2 * p->pad[i] - p->dilation[i] * (p->kernel[i] - 1) - 1 + (p->ceil_mode ? p->stride[i] - 1 : 0);
   int64_t out = (room >= 0 ? room / p->stride[i] : -((-room + p->stride[i] - 1) / p->stride[i])) + 1;
   if (p->ceil_mode && (out - 1) * p->stride[i] >= p->in[i] + p->pad[i]) {
     out--;  // the last window must start inside
@@ -380,7 +380,8 @@ static bool check_numbers(tt_rule *r, const pool_args *p) {
     if (p->stride[i] <= 0) {
       tt_fail(r, TT_ERR_RUNTIME, "stride should not be zero");
     } else if (p->kernel[i] <= 0) {
-      tt_fail(r, TT_ERR_RUNTIME, "kernel size should be greater than zero, but got %s", tt_dims_text(p->kernel, p->n).text);
+      tt_fail(r, TT_ERR_RUNTIME, "kernel size should be greater than zero, but got %s",
+              tt_dims_text(p->kernel, p->n).text);
     } else if (p->dilation[i] <= 0) {
       tt_fail(r, TT_ERR_RUNTIME, "dilation should be greater than zero, but got dilation: %s",
               tt_dims_text(p->dilation, p->n).text);
@@ -414,8 +415,10 @@ static bool check_input(tt_rule *r, const tt_operand *x, const char *what, int32
   }
   for (int32_t d = x->ndim - n - 1; d < x->ndim; d++) {
     if (x->sizes[d] == 0) {
-      tt_fail(r, TT_ERR_RUNTIME, "Expected %dD or %dD (batch mode) tensor with optional 0 dim batch size for input, but "
-              "got:%s", n + 1, n + 2, tt_dims_text(x->sizes, x->ndim).text);
+      tt_fail(r, TT_ERR_RUNTIME,
+              "Expected %dD or %dD (batch mode) tensor with optional 0 dim batch size for input, but "
+              "got:%s",
+              n + 1, n + 2, tt_dims_text(x->sizes, x->ndim).text);
       return false;
     }
   }
@@ -442,8 +445,11 @@ static bool read_args(tt_rule *r, const tt_operand *x, const char *what, pool_ar
   if (!x || !check_input(r, x, what, n)) {
     return false;
   }
-  *p = (pool_args){.n = n, .lead = x->ndim - n, .ceil_mode = tt_bool(r, "ceil_mode", false),
-                   .count_include_pad = tt_bool(r, "count_include_pad", true), .divisor = tt_int(r, "divisor_override", 0)};
+  *p = (pool_args){.n = n,
+                   .lead = x->ndim - n,
+                   .ceil_mode = tt_bool(r, "ceil_mode", false),
+                   .count_include_pad = tt_bool(r, "count_include_pad", true),
+                   .divisor = tt_int(r, "divisor_override", 0)};
   read_list(r, what, "kernel_size", "", NULL, 1, n, p->kernel);
   read_list(r, what, "stride", "omitted, ", p->kernel, 1, n, p->stride);
   read_list(r, what, "padding", "", NULL, 0, n, p->pad);
@@ -477,7 +483,8 @@ static bool check_same_dims(tt_rule *r, const tt_operand *x, const tt_operand *l
     const int64_t want = d < p->lead ? like->sizes[d] : p->out[d - p->lead];
     if (x->ndim != like->ndim || x->sizes[d] != want) {
       tt_fail(r, TT_ERR_RUNTIME,
-              "Expected a tensor of dimension %d and tensor.size[%d] == %" PRId64 " but got: dimension %d and "
+              "Expected a tensor of dimension %d and tensor.size[%d] == %" PRId64
+              " but got: dimension %d and "
               "tensor.size[%d] = %" PRId64,
               like->ndim, d, want, x->ndim, d, d < x->ndim ? x->sizes[d] : 0);
       return false;
@@ -521,7 +528,8 @@ static void build_max_pool(tt_rule *r) {
 }
 
 static void build_max_pool_backward(tt_rule *r) {
-  const tt_operand *g = tt_operand_of(r, "grad_output"), *x = tt_operand_of(r, "self"), *at = tt_operand_of(r, "indices");
+  const tt_operand *g = tt_operand_of(r, "grad_output"), *x = tt_operand_of(r, "self"),
+                   *at = tt_operand_of(r, "indices");
   pool_args p;
   if (!g || !at || !read_args(r, x, tt_rule_kind(r) == POOL_2D ? "max_pool2d" : "max_pool3d", &p) ||
       !check_gradient(r, g, x, &p) || !check_same_dims(r, at, x, &p)) {
@@ -577,11 +585,14 @@ static void build_max_unpool(tt_rule *r) {
     tt_fail(r, TT_ERR_RUNTIME, "There should be exactly %d elements (%s) in output_size, but got %d elements.", n,
             n == 2 ? "height, width" : "depth, height, width", count);
   } else if (x->ndim != n + 1 && x->ndim != n + 2) {
-    tt_fail(r, TT_ERR_RUNTIME, "Input to max_unpooling%dd should be a %dd or %dd Tensor, but got a tensor with %d dimensions.",
-            n, n + 1, n + 2, x->ndim);
+    tt_fail(r, TT_ERR_RUNTIME,
+            "Input to max_unpooling%dd should be a %dd or %dd Tensor, but got a tensor with %d dimensions.", n, n + 1,
+            n + 2, x->ndim);
   } else if (at->ndim != x->ndim || memcmp(at->sizes, x->sizes, sizeof *x->sizes * (size_t)x->ndim)) {
-    tt_fail(r, TT_ERR_RUNTIME, "Expected shape of indices to be same as that of the input tensor (%s) but got indices "
-            "tensor with shape: %s", tt_dims_text(x->sizes, x->ndim).text, tt_dims_text(at->sizes, at->ndim).text);
+    tt_fail(r, TT_ERR_RUNTIME,
+            "Expected shape of indices to be same as that of the input tensor (%s) but got indices "
+            "tensor with shape: %s",
+            tt_dims_text(x->sizes, x->ndim).text, tt_dims_text(at->sizes, at->ndim).text);
   }
   if (tt_failed(r)) {
     return;
@@ -601,7 +612,8 @@ static void build_max_unpool(tt_rule *r) {
   index = index ? v_add(index, v_mulc(v_iota(index, TT_S64, 0), (double)positions)) : NULL;
   index = index ? v_if(valid, index, v_const(index, -1)) : NULL;
   tt_hlo zeros = tt_hlo_const(tt_b(r), x->dtype, 0, &total, 1);
-  tt_hlo y = tt_put_flat(TT_SCATTER_SET, zeros, v_flat(tt_cast(index, v_position_type(total))), v_flat(tt_in(r, "self")));
+  tt_hlo y =
+      tt_put_flat(TT_SCATTER_SET, zeros, v_flat(tt_cast(index, v_position_type(total))), v_flat(tt_in(r, "self")));
   tt_ret_format(r, 0, tt_hlo_reshape(y, dims, x->ndim), n == 2 && tt_is_channels_last(x));
 }
 

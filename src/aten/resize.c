@@ -46,8 +46,8 @@ typedef struct axis_sizes {
   int64_t in, out;
   double scale_factor;  // as the caller gave it; 0: none
   bool align_corners;
-  bool single;          // positions are computed in float32
-  bool bytes;           // uint8
+  bool single;  // positions are computed in float32
+  bool bytes;   // uint8
 } axis_sizes;
 
 static double rounded(const axis_sizes *s, double x) { return s->single ? (double)(float)x : x; }
@@ -108,7 +108,7 @@ static bool linear_taps(tt_rule *r, const axis_sizes *s, axis_taps *a) {
   return true;
 }
 
-static double cubic_near(double x, double a) { return ((a + 2) * x - (a + 3)) * x * x + 1; }  // |x| <= 1
+static double cubic_near(double x, double a) { return ((a + 2) * x - (a + 3)) * x * x + 1; }       // |x| <= 1
 static double cubic_far(double x, double a) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; }  // 1 < |x| < 2
 
 static bool cubic_taps(tt_rule *r, const axis_sizes *s, axis_taps *a) {
@@ -271,7 +271,8 @@ static tt_hlo resample(tt_rule *r, tt_hlo x, int32_t dim, const axis_taps *a) {
   dims[dim + 1] = a->taps;
   all = all ? tt_hlo_reshape(all, dims, x->rank + 1) : NULL;
   tt_hlo weights = all ? tt_hlo_reshape(tt_hlo_const_floats(tt_b(r), x->dtype, a->weight, total), pair, 2) : NULL;
-  return all ? v_reduce(TT_SUM, v_mul(all, tt_hlo_broadcast_in_dim(weights, all->dims, all->rank, mapping)), dim + 1) : NULL;
+  return all ? v_reduce(TT_SUM, v_mul(all, tt_hlo_broadcast_in_dim(weights, all->dims, all->rank, mapping)), dim + 1)
+             : NULL;
 }
 
 static tt_hlo nearest_gradient(tt_rule *r, tt_hlo g, int32_t dim, const axis_taps *a, int64_t in) {
@@ -321,7 +322,8 @@ static tt_hlo along_axis(tt_rule *r, tt_hlo x, int32_t dim, resize_mode mode, co
 
 // ---- operators ----
 
-static bool check_sizes(tt_rule *r, const int64_t *in, int32_t in_count, const int64_t *out, int32_t out_count, int32_t n) {
+static bool check_sizes(tt_rule *r, const int64_t *in, int32_t in_count, const int64_t *out, int32_t out_count,
+                        int32_t n) {
   if (out_count != n) {
     tt_fail(r, TT_ERR_RUNTIME, "It is expected output_size equals to %d, but got size %d", n, out_count);
     return false;
@@ -353,9 +355,9 @@ static bool check_dtype(tt_rule *r, tt_dtype dtype, resize_mode mode, int32_t n)
     return true;
   }
   static const char *const kernels[] = {
-      [NEAREST] = "compute_indices_weights_nearest",   [NEAREST_EXACT] = "compute_indices_weights_nearest",
-      [LINEAR] = "compute_indices_weights_linear",     [CUBIC] = "compute_indices_weights_cubic",
-      [LINEAR_AA] = "compute_index_ranges_weights",    [CUBIC_AA] = "compute_index_ranges_weights",
+      [NEAREST] = "compute_indices_weights_nearest", [NEAREST_EXACT] = "compute_indices_weights_nearest",
+      [LINEAR] = "compute_indices_weights_linear",   [CUBIC] = "compute_indices_weights_cubic",
+      [LINEAR_AA] = "compute_index_ranges_weights",  [CUBIC_AA] = "compute_index_ranges_weights",
   };
   tt_fail_dtype(r, kernels[mode], dtype);
   return false;
@@ -426,10 +428,11 @@ static void build_resize_backward(tt_rule *r) {
   tt_ret_format(r, 0, tt_cast(dx, g->dtype), keeps && tt_is_channels_last(g));
 }
 
-#define RESIZE(op, n, mode)                                                                                      \
-  {.name = "aten::" op, .build = build_resize, .kind = (n) * KIND_MODES + (mode), .static_args = SCALES},         \
-  {.name = "aten::" op "_backward", .build = build_resize_backward, .kind = (n) * KIND_MODES + (mode),            \
-   .static_args = SCALES}
+#define RESIZE(op, n, mode)                                                                                 \
+  {.name = "aten::" op, .build = build_resize, .kind = (n) * KIND_MODES + (mode), .static_args = SCALES}, { \
+    .name = "aten::" op "_backward", .build = build_resize_backward, .kind = (n) * KIND_MODES + (mode),     \
+    .static_args = SCALES                                                                                   \
+  }
 #define SCALES "scales,scales_d,scales_h,scales_w"
 
 const tt_rule_entry tt_rules_resize[] = {

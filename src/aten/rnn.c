@@ -19,7 +19,7 @@ static tt_hlo joined(const tt_hlo *parts, int32_t count) {
 
 static tt_hlo sigmoid(tt_hlo x) { return tt_hlo_unary(TT_LOGISTIC, x); }
 static tt_hlo tanh_of(tt_hlo x) { return tt_hlo_unary(TT_TANH, x); }
-static tt_hlo times_slope(tt_hlo g, tt_hlo y) { return v_mul(g, v_mul(y, v_csub(1, y))); }        // y = sigmoid
+static tt_hlo times_slope(tt_hlo g, tt_hlo y) { return v_mul(g, v_mul(y, v_csub(1, y))); }       // y = sigmoid
 static tt_hlo times_tanh_slope(tt_hlo g, tt_hlo y) { return v_mul(g, v_csub(1, v_mul(y, y))); }  // y = tanh
 
 static bool check_gates(tt_rule *r, const tt_operand *gates, const tt_operand *hidden, const tt_operand *state,
@@ -77,7 +77,8 @@ static void ret_bias(tt_rule *r, int32_t i, tt_hlo g, tt_dtype dtype) {
 }
 
 static void build_lstm_backward(tt_rule *r) {
-  const tt_operand *gy = tt_operand_of(r, "grad_hy"), *gc = tt_operand_of(r, "grad_cy"), *w = tt_operand_of(r, "workspace");
+  const tt_operand *gy = tt_operand_of(r, "grad_hy"), *gc = tt_operand_of(r, "grad_cy"),
+                   *w = tt_operand_of(r, "workspace");
   if (!w || (!gy && !gc)) {
     for (int32_t i = 0; i < 3; i++) {
       tt_ret_none(r, i);

@@ -105,8 +105,11 @@ static tt_hlo slot_value(tt_rule *r, tt_slot *slot) {
       slot->parameter = r->out->param_count;
       tt_param param = {.kind = TT_PARAM_SLOT, .dtype = (uint8_t)slot->dtype, .index = (int32_t)(slot - r->call->slots)};
       slot->original = tt_rule_add_param(r, param, slot->shape.dims, slot->shape.rank);
-    } else {  // memory that nothing was stored in reads as zeros
-      slot->original = tt_hlo_const(r->b, slot->dtype, 0, slot->shape.dims, slot->shape.rank);
+    } else {
+      // Memory that nothing was stored in reads as zeros, behind a barrier: the compiler folds operations on constants,
+      // and an integer division by zero would end the process there.
+      slot->original =
+          tt_hlo_optimization_barrier(tt_hlo_const(r->b, slot->dtype, 0, slot->shape.dims, slot->shape.rank));
     }
   }
   return slot->original;

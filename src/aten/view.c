@@ -299,7 +299,8 @@ tt_hlo tt_view_read(tt_hlo value, tt_view_kind kind, const tt_view *view, tt_hlo
     return NULL;
   }
   if (view_numel(view) == 0) {
-    return tt_hlo_const(tt_hlo_builder_of(value), value->dtype, 0, view->sizes, view->ndim);
+    tt_hlo nothing = tt_hlo_const(tt_hlo_builder_of(value), value->dtype, 0, view->sizes, view->ndim);
+    return tt_hlo_optimization_barrier(nothing);  // not for the compiler to compute with
   }
   sorted_dims dims;
   sort_dims(view, &dims);

@@ -17,8 +17,7 @@ int64_t fused_sdp_choice(const Tensor &query, const Tensor &key, const Tensor &v
               query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type() &&
               query.numel() > 0 && key.numel() > 0 && value.numel() > 0 && query.size(0) == key.size(0) &&
               query.size(0) == value.size(0) && key.size(1) == value.size(1) && key.size(2) == value.size(2) &&
-              query.size(3) == key.size(3) &&
-              (gqa ? query.size(1) % key.size(1) == 0 : query.size(1) == key.size(1));
+              query.size(3) == key.size(3) && (gqa ? query.size(1) % key.size(1) == 0 : query.size(1) == key.size(1));
   if (!fits || (causal && mask)) {
     return kMath;
   }

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+
 from gradients import check_gradients, to_tpu
 
 sdpa = F.scaled_dot_product_attention

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from gradients import check_gradients
 from helpers import check
 
@@ -79,7 +80,9 @@ def test_triangular_solve(transpose):
 def test_solve_triangular_errors():
     for device in ("cpu", "tpu"):
         a, b = positive(n=3).to(device), make(2, 2).to(device)
-        with pytest.raises(RuntimeError, match=r"Incompatible shapes of A and B for the equation AX = B \(3x3 and 2x2\)"):
+        with pytest.raises(
+            RuntimeError, match=r"Incompatible shapes of A and B for the equation AX = B \(3x3 and 2x2\)"
+        ):
             torch.linalg.solve_triangular(a, b, upper=True)
 
 
@@ -97,9 +100,15 @@ def test_fallbacks_agree():
 # ---- products and distances ----
 def test_cross():
     check_gradients(lambda x, y: torch.linalg.cross(x, y), make(4, 3), make(1, 3), rtol=1e-5, atol=1e-5)
-    check_gradients(lambda x, y: torch.linalg.cross(x, y, dim=0), make(3, 2, dtype=torch.complex64), make(3, 2, dtype=torch.complex64), rtol=1e-5, atol=1e-5)  # noqa: E501
+    check_gradients(
+        lambda x, y: torch.linalg.cross(x, y, dim=0),
+        make(3, 2, dtype=torch.complex64),
+        make(3, 2, dtype=torch.complex64),
+        rtol=1e-5,
+        atol=1e-5,
+    )
     check(lambda x, y: torch.linalg.cross(x, y), torch.tensor([[1, 2, 3]]), torch.tensor([[4, 5, 7]]))
-    with pytest.raises(RuntimeError, match="inputs dimension -1 must have length 3. Got 2 and 2"):
+    with pytest.raises(RuntimeError, match=r"inputs dimension -1 must have length 3\. Got 2 and 2"):
         torch.linalg.cross(make(3, 2).to("tpu"), make(3, 2).to("tpu"))
 
 
@@ -111,9 +120,13 @@ def test_distances(p):
     check_gradients(lambda x: torch.pdist(x, p), x[0], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("mode", ["use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist", "use_mm_for_euclid_dist_if_necessary"])
+@pytest.mark.parametrize(
+    "mode", ["use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist", "use_mm_for_euclid_dist_if_necessary"]
+)
 def test_euclidean_modes(mode):
-    check_gradients(lambda x, y: torch.cdist(x, y, compute_mode=mode), make(30, 6), make(2, 40, 6), rtol=1e-3, atol=1e-3)
+    check_gradients(
+        lambda x, y: torch.cdist(x, y, compute_mode=mode), make(30, 6), make(2, 40, 6), rtol=1e-3, atol=1e-3
+    )
 
 
 def test_many_rows_of_pdist():
@@ -156,7 +169,13 @@ def test_fft_of_other_types():
 
 def test_stft_and_back():
     window = torch.hann_window(16)
-    check_gradients(lambda x: torch.stft(x, 16, window=window.to(x.device), return_complex=True), make(2, 100), strides=False, rtol=1e-4, atol=1e-4)  # noqa: E501
+    check_gradients(
+        lambda x: torch.stft(x, 16, window=window.to(x.device), return_complex=True),
+        make(2, 100),
+        strides=False,
+        rtol=1e-4,
+        atol=1e-4,
+    )
     x = make(2, 96)
     spectrum = torch.stft(x, 16, window=window, return_complex=True)
     back = torch.istft(spectrum.to("tpu"), 16, window=window.to("tpu"))

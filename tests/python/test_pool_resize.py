@@ -205,14 +205,19 @@ RESIZE = [
 @pytest.mark.parametrize("mode, rank, size, align", RESIZE)
 def test_interpolate(mode, rank, size, align):
     x = image(2, 3, *(5, 6, 4)[: rank - 2])
-    function = lambda x: F.interpolate(x, mode=mode, align_corners=align, **size)
+
+    def function(x):
+        return F.interpolate(x, mode=mode, align_corners=align, **size)
+
     check_gradients(function, x, rtol=1e-5, atol=5e-5)
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("size, align", [*itertools.product([(3, 4), (13, 9), (1, 1), (4, 20)], [False, True])])
 def test_antialias(mode, size, align):
-    function = lambda x: F.interpolate(x, size, mode=mode, align_corners=align, antialias=True)
+    def function(x):
+        return F.interpolate(x, size, mode=mode, align_corners=align, antialias=True)
+
     check_gradients(function, image(2, 3, 9, 11), rtol=1e-5, atol=5e-5)
     if size != (1, 1):  # the CPU's kernel for uint8 fails an assertion
         check(function, image(2, 3, 9, 11).abs().to(torch.uint8))
@@ -259,7 +264,10 @@ def test_grid_sample(mode, rank, padding, align):
     x = image(2, 3, *(5, 6, 4)[: rank - 2]) / 20
     torch.manual_seed(1)
     grid = torch.randn(2, *(4, 3, 5)[: rank - 2], rank - 2) * 1.2
-    function = lambda x, g: F.grid_sample(x, g, mode, padding, align)
+
+    def function(x, g):
+        return F.grid_sample(x, g, mode, padding, align)
+
     check_gradients(function, x, grid, rtol=1e-4, atol=5e-5)
 
 
