@@ -1,5 +1,5 @@
 // Convolutions in 1 to 3 spatial dims, their transposes and their gradients. XLA:CPU runs Eigen's convolution for
-// undilated windows at close to PyTorch's speed; where it doesn't, other forms are chosen (times: docs/design).
+// undilated windows at close to PyTorch's speed; where it doesn't, other forms are chosen.
 #include <inttypes.h>
 
 #include "aten/dims.h"

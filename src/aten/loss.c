@@ -300,25 +300,50 @@ typedef struct margins {
   tt_dtype dtype;
 } margins;
 
-static bool read_margins(tt_rule *r, margins *m) {
-  const tt_operand *self = tt_operand_of(r, "self"), *target = tt_operand_of(r, "target");
-  const double p = tt_static_double(r, "p", 1);
-  if (!self || !target || !check_float(r, self->dtype, "multi_margin_loss")) {
+// An input of the margin losses: a vector or matrix of classes; gives its rows and columns.
+static bool read_classes(tt_rule *r, const char *kernel, int64_t dims[2]) {
+  const tt_operand *self = tt_operand_of(r, "self");
+  if (!self || !check_float(r, self->dtype, kernel)) {
     return false;
   }
+  dims[0] = self->ndim == 2 ? self->sizes[0] : 1;
+  dims[1] = self->ndim ? self->sizes[self->ndim - 1] : 1;
+  if (self->ndim > 2 || dims[1] == 0) {
+    tt_fail(r, TT_ERR_RUNTIME, "Expected non-empty vector or matrix with optional 0-dim batch size, but got: %s",
+            tt_dims_text(self->sizes, self->ndim).text);
+    return false;
+  }
+  return true;
+}
+
+static bool check_margins(tt_rule *r, const int64_t dims[2]) {
+  const tt_operand *target = tt_operand_of(r, "target"), *weight = tt_operand_of(r, "weight");
+  const double p = tt_static_double(r, "p", 1);
   if (p != 1 && p != 2) {
     tt_fail(r, TT_ERR_RUNTIME, "only p == 1 and p == 2 supported");
-    return false;
+  } else if (target->dtype != TT_S64) {
+    tt_fail(r, TT_ERR_RUNTIME, "expected scalar type Long but found %s", tt_type_name(target->dtype));
+  } else if (target->ndim > 1 || (target->ndim == 1 && target->sizes[0] != dims[0])) {
+    tt_fail(r, TT_ERR_RUNTIME,
+            "The target tensor should be 1-D with size equal to the input's batch size. Expected target size [%" PRId64
+            "], but got %s",
+            dims[0], tt_dims_text(target->sizes, target->ndim).text);
+  } else if (weight && (weight->ndim > 1 || (weight->ndim ? weight->sizes[0] : 1) != dims[1])) {
+    tt_fail(r, TT_ERR_RUNTIME, "inconsistent weight size, expected %" PRId64 " but got %s", dims[1],
+            tt_dims_text(weight->sizes, weight->ndim).text);
   }
-  const int64_t c = self->ndim ? self->sizes[self->ndim - 1] : 1, rows = self->ndim == 2 ? self->sizes[0] : 1;
-  if (self->ndim > 2 || target->ndim > 1 || (target->ndim == 1 && target->sizes[0] != rows)) {
-    tt_fail(r, TT_ERR_RUNTIME, "inconsistent target size, expected [%" PRId64 "] but got %s", rows,
-            tt_dims_text(target->sizes, target->ndim).text);
+  return !tt_failed(r);
+}
+
+static bool read_margins(tt_rule *r, margins *m) {
+  const tt_operand *self = tt_operand_of(r, "self");
+  int64_t dims[2];
+  if (!read_classes(r, "multi_margin_loss", dims) || !tt_operand_of(r, "target") || !check_margins(r, dims)) {
     return false;
   }
   m->dtype = self->dtype;
-  m->x = tt_hlo_reshape(tt_in_as(r, "self", tt_opmath(self->dtype)), (int64_t[]){rows, c}, 2);
-  m->target = tt_positions(r, v_flat(tt_in(r, "target")), c, false, "target");
+  m->x = tt_hlo_reshape(tt_in_as(r, "self", tt_opmath(self->dtype)), dims, 2);
+  m->target = tt_positions(r, v_flat(tt_in(r, "target")), dims[1], false, "target");
   if (!m->x || !m->target) {
     return false;
   }
@@ -376,17 +401,21 @@ typedef struct labels {
 
 static bool read_labels(tt_rule *r, labels *l) {
   const tt_operand *self = tt_operand_of(r, "self"), *target = tt_operand_of(r, "target");
-  if (!self || !target || !check_float(r, self->dtype, "multilabel_margin_loss")) {
+  int64_t dims[2];
+  if (!target || !read_classes(r, "multilabel_margin_loss", dims)) {
     return false;
   }
-  const int64_t c = self->ndim ? self->sizes[self->ndim - 1] : 1;
-  const int64_t dims[] = {self->ndim == 2 ? self->sizes[0] : 1, c};
+  if (target->ndim > 2 || target->ndim != self->ndim || memcmp(target->sizes, self->sizes, sizeof(int64_t) * (size_t)self->ndim)) {
+    tt_fail(r, TT_ERR_RUNTIME, "inconsistent target size: %s for input of size: %s",
+            tt_dims_text(target->sizes, target->ndim).text, tt_dims_text(self->sizes, self->ndim).text);
+    return false;
+  }
   l->dtype = self->dtype;
   l->x = tt_hlo_reshape(tt_in_as(r, "self", tt_opmath(self->dtype)), dims, 2);
   l->target = tt_hlo_reshape(tt_cast(tt_in(r, "target"), TT_S32), dims, 2);
   l->listed = l->target ? tt_running(TT_ALL, v_gec(l->target, 0), 1) : NULL;
   if (l->target) {
-    tt_device_assert(r, v_and(v_gec(l->target, -1), v_ltc(l->target, (double)c)), TT_ERR_RUNTIME,
+    tt_device_assert(r, v_and(v_gec(l->target, -1), v_ltc(l->target, (double)dims[1])), TT_ERR_RUNTIME,
                      "argument target is out of range");
   }
   return l->listed != NULL;

@@ -217,8 +217,12 @@ static void build_index_reduce(tt_rule *r) {
 static bool read_scatter(tt_rule *r, tt_hlo *self, tt_hlo *index, int32_t *dim) {
   *self = v_at_least_1d(tt_in(r, "self"));
   *index = v_at_least_1d(tt_in(r, "index"));
-  const tt_operand *x = tt_operand_of(r, "self");
+  const tt_operand *x = tt_operand_of(r, "self"), *out = tt_operand_of(r, "out");
   *dim = tt_dim(r, "dim", x ? x->ndim : 0);
+  if (x && out && x->dtype != out->dtype) {
+    tt_fail(r, TT_ERR_RUNTIME, "Expected out tensor to have dtype %s, but got %s instead", tt_type_meta_name(x->dtype),
+            tt_type_meta_name(out->dtype));
+  }
   // An index without elements may be of any type.
   return *self && *index && !tt_failed(r) && (tt_hlo_numel(*index) == 0 || check_index_dtype(r, "index", true));
 }
@@ -272,7 +276,11 @@ static tt_hlo scatter_source(tt_rule *r, tt_hlo self, tt_hlo index, int32_t dim)
     tt_fail(r, TT_ERR_RUNTIME, "Expected self.dtype to be equal to src.dtype");
     return NULL;
   }
-  bool fits = src->rank == index->rank;
+  if (src->rank != index->rank) {
+    tt_fail(r, TT_ERR_RUNTIME, "Index tensor must have the same number of dimensions as src tensor");
+    return NULL;
+  }
+  bool fits = true;
   for (int32_t i = 0; fits && i < index->rank; i++) {
     fits = index->dims[i] <= src->dims[i];
   }

@@ -56,13 +56,17 @@ static void build_searchsorted(tt_rule *r) {
   if (!sorted || !read_side(r, &right)) {
     return;
   }
+  if (tt_rule_kind(r) && sorted->rank != 1) {
+    tt_fail(r, TT_ERR_RUNTIME, "boundaries tensor must be 1 dimension, but got dim(%d)", sorted->rank);
+    return;
+  }
   const tt_dtype dtype = tt_result_type(r, (const char *const[]){sequence, "self"}, 2);
   tt_hlo self = tt_in_number(r, "self", dtype);
   bool matches = sorted->rank == 1 || (operand && sorted->rank == operand->ndim && sorted->rank > 0);
   for (int32_t i = 0; matches && sorted->rank > 1 && i + 1 < sorted->rank; i++) {
     matches = sorted->dims[i] == operand->sizes[i];
   }
-  if (!self || !matches || (tt_rule_kind(r) && sorted->rank != 1)) {
+  if (!self || !matches) {
     tt_fail(r, TT_ERR_RUNTIME,
             "boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input value tensor "
             "must match, but we got boundaries tensor %s and input value tensor %s",

@@ -174,10 +174,14 @@ static void build_roll(tt_rule *r) {
     tt_fail(r, TT_ERR_RUNTIME, "shifts and dimensions must align. shifts: %d, dims:%d", shift_count, dim_count);
     return;
   }
+  if (x->rank == 0) {
+    tt_fail(r, TT_ERR_INDEX, "Dimension specified as %" PRId64 " but tensor has no dimensions", dims[0]);
+    return;
+  }
   tt_hlo result = x;
   for (int32_t i = 0; i < dim_count; i++) {
     const int32_t dim = tt_wrap_dim(r, dims[i], x->rank);
-    result = tt_failed(r) || x->rank == 0 ? result : rolled(result, dim, shifts[i]);
+    result = tt_failed(r) ? result : rolled(result, dim, shifts[i]);
   }
   tt_ret(r, 0, result);
 }
