@@ -98,12 +98,12 @@ C_FILES = $(shell find src include tests -name '*.[ch]' -o -name '*.cpp')
 lint: $(DEPS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
+	@$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 
 format: $(DEPS)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(C_FILES)
+	@$(BIN)/clang-format -i $(C_FILES)
 
 clean:
 	rm -rf $(BUILD) dist torch_tpu/lib torch_tpu/share

@@ -28,12 +28,12 @@ void tt_set_plugin_candidates(const char *tpu_plugin, const char *cpu_plugin);
 // Creates the client if there is none. Errors: no plugin found, a bad plugin, a forked child.
 TT_MUST_USE tt_status *tt_init(void);
 bool tt_is_initialized(void);
-bool tt_in_bad_fork(void);  // this process was forked from one that had a client
-bool tt_is_available(void); // a plugin was named or found; does not load it
+bool tt_in_bad_fork(void);   // this process was forked from one that had a client
+bool tt_is_available(void);  // a plugin was named or found; does not load it
 // Number of devices: the client's if there is one, else what the client would have.
 int32_t tt_device_count(void);
 // Initialise. Strings live as long as the process.
-TT_MUST_USE tt_status *tt_platform(const char **out_name);                // "cpu" or "tpu"
+TT_MUST_USE tt_status *tt_platform(const char **out_name);  // "cpu" or "tpu"
 TT_MUST_USE tt_status *tt_platform_version(const char **out_version);
 TT_MUST_USE tt_status *tt_device_name(int32_t device, const char **out_name);
 // Path of the loaded plugin, and its API version.
@@ -58,24 +58,24 @@ bool tt_is_idle(int32_t device);  // nothing queued and nothing running
 
 // ======== statistics ========
 typedef struct tt_counters {
-  int64_t compiles;          // modules compiled
+  int64_t compiles;  // modules compiled
   int64_t compile_ns;
-  int64_t executions;        // programs launched
-  int64_t cache_hits, cache_misses;  // of the op cache
-  int64_t host_to_device, device_to_host;              // transfers
+  int64_t executions;                      // programs launched
+  int64_t cache_hits, cache_misses;        // of the op cache
+  int64_t host_to_device, device_to_host;  // transfers
   int64_t host_to_device_bytes, device_to_host_bytes;
   int64_t synchronizations;
-  int64_t fallbacks;         // operators run on the CPU for want of a rule
+  int64_t fallbacks;  // operators run on the CPU for want of a rule
 } tt_counters;
 void tt_get_counters(tt_counters *out_counters);
 void tt_count_fallback(void);
 
 typedef struct tt_memory_stats {
-  int64_t allocated, allocated_peak;  // bytes of live storages
-  int64_t allocated_total;            // bytes of all storages ever
-  int64_t reserved, reserved_peak;    // bytes of PJRT buffers, pending results included
+  int64_t allocated, allocated_peak;             // bytes of live storages
+  int64_t allocated_total;                       // bytes of all storages ever
+  int64_t reserved, reserved_peak;               // bytes of PJRT buffers, pending results included
   int64_t allocation_count, free_count, active;  // storages
-  int64_t limit;                      // the budget; initialises nothing: 0 before the client exists
+  int64_t limit;                                 // the budget; initialises nothing: 0 before the client exists
   int64_t oom_count;
 } tt_memory_stats;
 TT_MUST_USE tt_status *tt_get_memory_stats(int32_t device, tt_memory_stats *out_stats);
@@ -113,11 +113,11 @@ typedef struct tt_number {
 typedef struct tt_tensor {
   tt_storage *storage;  // borrowed; NULL: a 0-d CPU tensor, whose value is `host`
   const int64_t *sizes, *strides;
-  int64_t offset;       // elements
+  int64_t offset;  // elements
   int32_t ndim;
-  uint8_t dtype;        // tt_dtype
-  bool is_wrapped;      // a Python number
-  bool is_none;         // in a list of optional tensors
+  uint8_t dtype;    // tt_dtype
+  bool is_wrapped;  // a Python number
+  bool is_none;     // in a list of optional tensors
   tt_number host;
 } tt_tensor;
 
@@ -125,11 +125,11 @@ typedef enum tt_arg_tag {
   TT_ARG_NONE,
   TT_ARG_TENSOR,
   TT_ARG_TENSORS,
-  TT_ARG_NUMBER,   // a Scalar, float, or int that is an operand
+  TT_ARG_NUMBER,  // a Scalar, float, or int that is an operand
   TT_ARG_NUMBERS,
-  TT_ARG_INT,      // structural: int, bool, ScalarType (as tt_dtype)
+  TT_ARG_INT,  // structural: int, bool, ScalarType (as tt_dtype)
   TT_ARG_INTS,
-  TT_ARG_FLOATS,   // structural
+  TT_ARG_FLOATS,  // structural
   TT_ARG_STRING,
   TT_ARG_GENERATOR,
   TT_ARG_IGNORED,  // layout, device, pin_memory, non_blocking
@@ -172,18 +172,18 @@ typedef enum tt_arg_kind {
 typedef struct tt_arg_schema {
   const char *name;
   tt_arg_kind kind;
-  bool has_default;       // of a number or float
+  bool has_default;  // of a number or float
   tt_number default_value;
-  bool is_out;            // an out= argument
+  bool is_out;  // an out= argument
 } tt_arg_schema;
 typedef struct tt_op_schema {
   const char *name;  // the registered form: "aten::add_.Tensor"
   int32_t arg_count;
   const tt_arg_schema *args;
   int32_t return_count;
-  const int32_t *return_alias;    // index of the argument that return i is (in-place, out=), or -1
+  const int32_t *return_alias;  // index of the argument that return i is (in-place, out=), or -1
   const bool *return_is_list;
-  int32_t mutated_list;           // a list argument that an in-place form without returns writes, or -1
+  int32_t mutated_list;  // a list argument that an in-place form without returns writes, or -1
 } tt_op_schema;
 
 // An operator form bound to its rule. Lives as long as the process.
@@ -201,10 +201,10 @@ typedef enum tt_result_kind {
   TT_RESULT_NONE,   // an undefined tensor
 } tt_result_kind;
 typedef struct tt_result {
-  uint8_t kind;       // tt_result_kind
+  uint8_t kind;  // tt_result_kind
   uint8_t dtype;
-  bool in_list;       // an element of a Tensor[] result
-  int16_t position;   // which result of the schema
+  bool in_list;      // an element of a Tensor[] result
+  int16_t position;  // which result of the schema
   int16_t alias;
   int32_t ndim;
   const int64_t *sizes, *strides;
@@ -214,12 +214,12 @@ typedef struct tt_result {
 enum { TT_INLINE_RESULTS = 16 };
 typedef struct tt_results {
   int32_t count;
-  const tt_result *results;      // owned by the op cache
-  struct tt_record *pin;         // keeps `results` alive until tt_results_release
-  tt_storage **storages;         // [count]; owned by the caller for TT_RESULT_NEW, else NULL
+  const tt_result *results;  // owned by the op cache
+  struct tt_record *pin;     // keeps `results` alive until tt_results_release
+  tt_storage **storages;     // [count]; owned by the caller for TT_RESULT_NEW, else NULL
   tt_storage *inline_storages[TT_INLINE_RESULTS];
   // The out= argument must first be resized to these sizes, and the call made again; then count is 0.
-  int32_t resize_arg;            // -1: no
+  int32_t resize_arg;  // -1: no
   int32_t resize_ndim;
   const int64_t *resize_sizes;
 } tt_results;

@@ -94,9 +94,7 @@ static tt_hlo gelu_tanh_argument(tt_hlo x) {
   return v_mul(x, v_addc(v_mulc(square, two_k * 0.044715), two_k));
 }
 
-static tt_hlo normal_cdf(tt_hlo x) {
-  return v_mulc(v_addc(tt_hlo_unary(TT_ERF, v_mulc(x, M_SQRT1_2)), 1), 0.5);
-}
+static tt_hlo normal_cdf(tt_hlo x) { return v_mulc(v_addc(tt_hlo_unary(TT_ERF, v_mulc(x, M_SQRT1_2)), 1), 0.5); }
 
 static void build_gelu(tt_rule *r) {
   tt_dtype dtype;
@@ -365,8 +363,7 @@ static void build_hardswish_backward(tt_rule *r) {
   tt_hlo g, x;
   tt_dtype dtype = pair_in(r, "grad_output", "self", "hardswish_backward_cpu", &g, &x);
   tt_hlo middle = v_mul(g, v_addc(v_div(x, v_const(x, 3)), 0.5));
-  tt_ret_elementwise(
-      r, 0, tt_cast(v_if(v_lec(x, -3), v_const(g, 0), v_if(v_ltc(x, 3), middle, g)), dtype));
+  tt_ret_elementwise(r, 0, tt_cast(v_if(v_lec(x, -3), v_const(g, 0), v_if(v_ltc(x, 3), middle, g)), dtype));
 }
 
 // ---- glu ----

@@ -73,11 +73,15 @@ static tt_hlo iota(tt_rule *r, tt_dtype dtype, int64_t size) { return tt_hlo_iot
 enum { R_ARANGE, R_RANGE };
 
 static double number_of(const tt_arg *arg) {
-  return arg->tag != TT_ARG_NUMBER ? 1 : arg->u.number.type == TT_F64 ? arg->u.number.u.f[0] : (double)arg->u.number.u.i;
+  return arg->tag != TT_ARG_NUMBER      ? 1
+         : arg->u.number.type == TT_F64 ? arg->u.number.u.f[0]
+                                        : (double)arg->u.number.u.i;
 }
 
 static int64_t int_of(const tt_arg *arg) {
-  return arg->tag != TT_ARG_NUMBER ? 1 : arg->u.number.type == TT_F64 ? (int64_t)arg->u.number.u.f[0] : arg->u.number.u.i;
+  return arg->tag != TT_ARG_NUMBER      ? 1
+         : arg->u.number.type == TT_F64 ? (int64_t)arg->u.number.u.f[0]
+                                        : arg->u.number.u.i;
 }
 
 // -1 where there is no size.
@@ -250,8 +254,7 @@ static tt_hlo triangle_search(tt_rule *r, const triangle *t) {
     tt_hlo row = tt_hlo_reduce(TT_SUM, tt_cast(v_ge(k, bounds), TT_S64), &last, 1);
     // Each row passed adds its step to the shift from k to the column.
     tt_hlo steps = tt_hlo_broadcast_in_dim(tt_hlo_const_ints(b, TT_S64, shifts, t->rows), dims, 2, (int32_t[]){1});
-    tt_hlo reached = v_le(tt_hlo_iota(b, TT_S64, dims, 2, 1),
-                          tt_hlo_broadcast_in_dim(row, dims, 2, (int32_t[]){0}));
+    tt_hlo reached = v_le(tt_hlo_iota(b, TT_S64, dims, 2, 1), tt_hlo_broadcast_in_dim(row, dims, 2, (int32_t[]){0}));
     tt_hlo shift = tt_hlo_reduce(TT_SUM, v_if(reached, steps, v_const(steps, 0)), &last, 1);
     tt_hlo col = v_add(iota(r, TT_S64, t->count), shift);
     const int64_t one[] = {1, t->count};

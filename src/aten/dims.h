@@ -52,8 +52,8 @@ static inline tt_hlo v_squeeze(tt_hlo x, int32_t dim) {
 // A 1-d value along one dim of a shape.
 static inline tt_hlo v_along(tt_hlo x, const int64_t *dims, int32_t rank, int32_t dim) {
   if (x && x->rank > 1) {
-    return tt_hlo_fail(tt_hlo_builder_of(x), tt_error(TT_ERR_RUNTIME, "a 1-D tensor is expected, not one of %d dimensions",
-                                                      x->rank));
+    return tt_hlo_fail(tt_hlo_builder_of(x),
+                       tt_error(TT_ERR_RUNTIME, "a 1-D tensor is expected, not one of %d dimensions", x->rank));
   }
   return tt_hlo_broadcast_in_dim(x, dims, rank, &dim);
 }

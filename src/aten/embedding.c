@@ -6,10 +6,11 @@
 static bool check_indices(tt_rule *r, const char *name) {
   const tt_operand *indices = tt_operand_of(r, name);
   if (indices && indices->dtype != TT_S64 && indices->dtype != TT_S32) {
-    tt_fail(r, TT_ERR_RUNTIME,
-            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got %s "
-            "instead (while checking arguments for %s)",
-            tt_type_name(indices->dtype), tt_rule_name(r));
+    tt_fail(
+        r, TT_ERR_RUNTIME,
+        "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got %s "
+        "instead (while checking arguments for %s)",
+        tt_type_name(indices->dtype), tt_rule_name(r));
   }
   return indices && !tt_failed(r);
 }
@@ -49,7 +50,9 @@ static tt_hlo occurrences(tt_hlo positions, int64_t size) {
   return tt_put_flat(TT_SCATTER_ADD, tt_hlo_const(b, TT_S32, 0, &size, 1), positions, one);
 }
 
-static tt_hlo per_row(tt_hlo row_values, tt_hlo rows) { return rows ? v_along(row_values, rows->dims, rows->rank, 0) : NULL; }
+static tt_hlo per_row(tt_hlo row_values, tt_hlo rows) {
+  return rows ? v_along(row_values, rows->dims, rows->rank, 0) : NULL;
+}
 
 // Gradient rows [M, D] summed into [num_weights, D] at positions [M].
 static tt_hlo sum_rows(tt_rule *r, tt_hlo rows, tt_hlo positions, int64_t num_weights) {
@@ -92,9 +95,9 @@ static tt_hlo bag_of_each(tt_hlo offsets, int64_t bags, int64_t count) {
 
 typedef struct bags {
   int64_t rows, columns, indices, bags;  // of the weight; how many of each
-  tt_hlo positions;  // [M], -1 for padding
-  tt_hlo bag;        // s32 [M], -1 for padding
-  tt_hlo size;       // s32 [B], without padding
+  tt_hlo positions;                      // [M], -1 for padding
+  tt_hlo bag;                            // s32 [M], -1 for padding
+  tt_hlo size;                           // s32 [B], without padding
 } bags;
 
 static bool read_bags(tt_rule *r, bags *b) {

@@ -330,8 +330,8 @@ static void build_norm(tt_rule *r) {
 #define UNARY(op_name, which) {.name = "aten::_foreach_" op_name, .build = build_unary, .kind = which}
 #define BINARY(op_name, op, suffix, by) \
   {.name = "aten::_foreach_" op_name "." suffix, .build = build_binary, .kind = BINARY_KIND(op, by)}
-#define ARITHMETIC(name, op)                                                                          \
-  BINARY(name, op, "Scalar", BY_SCALAR), BINARY(name, op, "ScalarList", BY_SCALAR_LIST),               \
+#define ARITHMETIC(name, op)                                                             \
+  BINARY(name, op, "Scalar", BY_SCALAR), BINARY(name, op, "ScalarList", BY_SCALAR_LIST), \
       BINARY(name, op, "List", BY_LIST)
 #define KIND(op_name, function, which) {.name = "aten::_foreach_" op_name, .build = function, .kind = which}
 

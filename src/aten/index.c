@@ -18,8 +18,11 @@ tt_hlo tt_take_flat(tt_hlo x, tt_hlo positions) {
   }
   const int32_t zero = 0;
   const int64_t one = 1;
-  const tt_hlo_gather_dims dims = {.collapsed_dims = &zero, .collapsed_count = 1, .start_index_map = &zero,
-                                   .start_index_count = 1, .index_vector_dim = positions->rank};
+  const tt_hlo_gather_dims dims = {.collapsed_dims = &zero,
+                                   .collapsed_count = 1,
+                                   .start_index_map = &zero,
+                                   .start_index_count = 1,
+                                   .index_vector_dim = positions->rank};
   return tt_hlo_gather(x, v_unsqueeze(positions, positions->rank), &dims, &one, false);
 }
 
@@ -28,8 +31,10 @@ tt_hlo tt_put_flat(tt_hlo_scatter_kind kind, tt_hlo x, tt_hlo positions, tt_hlo 
     return updates ? x : NULL;
   }
   const int32_t zero = 0;
-  const tt_hlo_scatter_dims dims = {.inserted_window_dims = &zero, .inserted_count = 1,
-                                    .scatter_dims_to_operand_dims = &zero, .scatter_dims_count = 1,
+  const tt_hlo_scatter_dims dims = {.inserted_window_dims = &zero,
+                                    .inserted_count = 1,
+                                    .scatter_dims_to_operand_dims = &zero,
+                                    .scatter_dims_count = 1,
                                     .index_vector_dim = positions->rank};
   return tt_hlo_scatter(kind, x, v_unsqueeze(positions, positions->rank), updates, &dims, false, false);
 }
@@ -91,9 +96,13 @@ tt_hlo tt_take_slices(tt_hlo x, int32_t dim, tt_hlo positions) {
   if (x->dims[dim] == 0) {
     return tt_hlo_const(tt_hlo_builder_of(x), x->dtype, 0, result, x->rank);
   }
-  const tt_hlo_gather_dims dims = {.offset_dims = offsets, .offset_count = dims_around(offsets, x->rank, dim, 1),
-                                   .collapsed_dims = &dim, .collapsed_count = 1, .start_index_map = &dim,
-                                   .start_index_count = 1, .index_vector_dim = 1};
+  const tt_hlo_gather_dims dims = {.offset_dims = offsets,
+                                   .offset_count = dims_around(offsets, x->rank, dim, 1),
+                                   .collapsed_dims = &dim,
+                                   .collapsed_count = 1,
+                                   .start_index_map = &dim,
+                                   .start_index_count = 1,
+                                   .index_vector_dim = 1};
   return tt_hlo_gather(x, v_unsqueeze(positions, 1), &dims, sizes, false);
 }
 
@@ -107,8 +116,10 @@ tt_hlo tt_put_slices(tt_hlo_scatter_kind kind, tt_hlo x, int32_t dim, tt_hlo pos
   int32_t window[V_DIMS];
   const tt_hlo_scatter_dims dims = {.update_window_dims = window,
                                     .update_window_count = dims_around(window, x->rank, dim, 1),
-                                    .inserted_window_dims = &dim, .inserted_count = 1,
-                                    .scatter_dims_to_operand_dims = &dim, .scatter_dims_count = 1,
+                                    .inserted_window_dims = &dim,
+                                    .inserted_count = 1,
+                                    .scatter_dims_to_operand_dims = &dim,
+                                    .scatter_dims_count = 1,
                                     .index_vector_dim = 1};
   return tt_hlo_scatter(kind, x, v_unsqueeze(positions, 1), updates, &dims, false, false);
 }
@@ -120,7 +131,7 @@ typedef struct index_plan {
   tt_hlo self;
   tt_hlo at[TT_MAX_RANK];  // positions, of one shape and type
   int32_t dims[TT_MAX_RANK], count;
-  int64_t result[V_DIMS];  // dims of the result
+  int64_t result[V_DIMS];           // dims of the result
   int32_t rank, place, batch_rank;  // the index shape is result[place, place + batch_rank)
 } index_plan;
 
@@ -314,10 +325,13 @@ static tt_hlo gather_plan(const index_plan *p) {
     sizes[p->dims[i]] = 1;
   }
   int32_t offsets[V_DIMS];
-  const tt_hlo_gather_dims dims = {
-      .offset_dims = offsets, .offset_count = dims_around(offsets, p->rank, p->place, p->batch_rank),
-      .collapsed_dims = p->dims, .collapsed_count = p->count, .start_index_map = p->dims,
-      .start_index_count = p->count, .index_vector_dim = p->batch_rank};
+  const tt_hlo_gather_dims dims = {.offset_dims = offsets,
+                                   .offset_count = dims_around(offsets, p->rank, p->place, p->batch_rank),
+                                   .collapsed_dims = p->dims,
+                                   .collapsed_count = p->count,
+                                   .start_index_map = p->dims,
+                                   .start_index_count = p->count,
+                                   .index_vector_dim = p->batch_rank};
   return tt_hlo_gather(p->self, index_vectors(p), &dims, sizes, false);
 }
 
@@ -360,9 +374,10 @@ static void build_index_put(tt_rule *r) {
   index_plan p;
   const tt_operand *self = tt_operand_of(r, "self"), *operand = tt_operand_of(r, "values");
   if (self && operand && self->dtype != operand->dtype) {
-    tt_fail(r, TT_ERR_RUNTIME,
-            "Index put requires the source and destination dtypes match, got %s for the destination and %s for the source.",
-            tt_type_name(self->dtype), tt_type_name(operand->dtype));
+    tt_fail(
+        r, TT_ERR_RUNTIME,
+        "Index put requires the source and destination dtypes match, got %s for the destination and %s for the source.",
+        tt_type_name(self->dtype), tt_type_name(operand->dtype));
     return;
   }
   if (!read_index_plan(r, &p)) {
@@ -377,10 +392,13 @@ static void build_index_put(tt_rule *r) {
   tt_hlo result = p.self;
   if (tt_hlo_numel(values) > 0) {
     int32_t window[V_DIMS];
-    const tt_hlo_scatter_dims dims = {
-        .update_window_dims = window, .update_window_count = dims_around(window, p.rank, p.place, p.batch_rank),
-        .inserted_window_dims = p.dims, .inserted_count = p.count, .scatter_dims_to_operand_dims = p.dims,
-        .scatter_dims_count = p.count, .index_vector_dim = p.batch_rank};
+    const tt_hlo_scatter_dims dims = {.update_window_dims = window,
+                                      .update_window_count = dims_around(window, p.rank, p.place, p.batch_rank),
+                                      .inserted_window_dims = p.dims,
+                                      .inserted_count = p.count,
+                                      .scatter_dims_to_operand_dims = p.dims,
+                                      .scatter_dims_count = p.count,
+                                      .index_vector_dim = p.batch_rank};
     result = tt_cast(tt_hlo_scatter(accumulate ? TT_SCATTER_ADD : TT_SCATTER_SET, tt_cast(p.self, compute),
                                     index_vectors(&p), values, &dims, false, false),
                      dtype);

@@ -53,10 +53,10 @@ typedef struct tt_slot {
 // A tensor among the arguments, in order, lists flattened.
 typedef struct tt_call_tensor {
   const tt_tensor *tensor;
-  int16_t slot;   // -1: a host scalar or None
-  uint8_t kind;   // tt_view_kind
+  int16_t slot;  // -1: a host scalar or None
+  uint8_t kind;  // tt_view_kind
   // while the rule runs:
-  tt_hlo value;   // what tt_in gives
+  tt_hlo value;  // what tt_in gives
   tt_hlo offset;
 } tt_call_tensor;
 

@@ -20,7 +20,8 @@ static tt_hlo to_plain(tt_hlo x) {
   }
   if (tt_dtype_is_complex(x->dtype)) {
     int64_t pair[] = {tt_hlo_numel(x), 1};
-    tt_hlo parts[] = {tt_hlo_reshape(tt_hlo_unary(TT_REAL, x), pair, 2), tt_hlo_reshape(tt_hlo_unary(TT_IMAG, x), pair, 2)};
+    tt_hlo parts[] = {tt_hlo_reshape(tt_hlo_unary(TT_REAL, x), pair, 2),
+                      tt_hlo_reshape(tt_hlo_unary(TT_IMAG, x), pair, 2)};
     return flat(tt_hlo_concatenate(parts, 2, 1));
   }
   return x;

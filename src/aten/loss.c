@@ -75,7 +75,8 @@ static void build_difference_loss(tt_rule *r) {
   if (kind == KIND_MSE) {
     loss = v_mul(d, d);
   } else if (kind == KIND_SMOOTH_L1) {
-    tt_hlo z = v_abs(d), beta = bound_like(r, "beta", z, false, "smooth_l1_loss does not support negative values for beta.");
+    tt_hlo z = v_abs(d),
+           beta = bound_like(r, "beta", z, false, "smooth_l1_loss does not support negative values for beta.");
     loss = v_if(v_lt(z, beta), v_div(v_mul(v_mulc(z, 0.5), z), beta), v_sub(z, v_mulc(beta, 0.5)));
   } else {
     tt_hlo z = v_abs(d);
@@ -118,7 +119,8 @@ static void build_bce(tt_rule *r) {
     return;
   }
   tt_hlo x = v[0], y = v[1], floor = v_const(x, -100);
-  tt_device_assert(r, v_and(v_gec(x, 0), v_lec(x, 1)), TT_ERR_RUNTIME, "all elements of input should be between 0 and 1");
+  tt_device_assert(r, v_and(v_gec(x, 0), v_lec(x, 1)), TT_ERR_RUNTIME,
+                   "all elements of input should be between 0 and 1");
   tt_hlo log_x = v_max(v_log(x), floor), log_not_x = v_max(tt_hlo_unary(TT_LOG1P, v_neg(x)), floor);
   tt_hlo loss = v_sub(v_mul(v_addc(y, -1), log_not_x), v_mul(y, log_x));
   ret_loss(r, weighted(r, loss), dtype);
@@ -210,7 +212,8 @@ static bool check_nll_shapes(tt_rule *r, bool is_2d) {
               tt_dims_text(t->sizes, t->ndim).text);
     } else if (w && (w->ndim != 1 || w->sizes[0] != classes)) {
       tt_fail(r, TT_ERR_RUNTIME,
-              "weight tensor should be defined either for all %" PRId64 " classes or no classes but got weight tensor of "
+              "weight tensor should be defined either for all %" PRId64
+              " classes or no classes but got weight tensor of "
               "shape: %s",
               classes, tt_dims_text(w->sizes, w->ndim).text);
     }
@@ -294,8 +297,8 @@ static void build_nll_backward(tt_rule *r) {
 
 // ---- multi-class margins: input [N, C] or [C] ----
 typedef struct margins {
-  tt_hlo x;       // [N, C]
-  tt_hlo target;  // s32 [N]
+  tt_hlo x;                            // [N, C]
+  tt_hlo target;                       // s32 [N]
   tt_hlo is_target, weight, distance;  // [N, C]; weight NULL if none
   tt_dtype dtype;
 } margins;
@@ -321,8 +324,6 @@ static bool check_margins(tt_rule *r, const int64_t dims[2]) {
   const double p = tt_static_double(r, "p", 1);
   if (p != 1 && p != 2) {
     tt_fail(r, TT_ERR_RUNTIME, "only p == 1 and p == 2 supported");
-  } else if (target->dtype != TT_S64) {
-    tt_fail(r, TT_ERR_RUNTIME, "expected scalar type Long but found %s", tt_type_name(target->dtype));
   } else if (target->ndim > 1 || (target->ndim == 1 && target->sizes[0] != dims[0])) {
     tt_fail(r, TT_ERR_RUNTIME,
             "The target tensor should be 1-D with size equal to the input's batch size. Expected target size [%" PRId64
@@ -331,6 +332,8 @@ static bool check_margins(tt_rule *r, const int64_t dims[2]) {
   } else if (weight && (weight->ndim > 1 || (weight->ndim ? weight->sizes[0] : 1) != dims[1])) {
     tt_fail(r, TT_ERR_RUNTIME, "inconsistent weight size, expected %" PRId64 " but got %s", dims[1],
             tt_dims_text(weight->sizes, weight->ndim).text);
+  } else if (target->dtype != TT_S64) {
+    tt_fail(r, TT_ERR_RUNTIME, "expected scalar type Long but found %s", tt_type_name(target->dtype));
   }
   return !tt_failed(r);
 }
@@ -405,7 +408,8 @@ static bool read_labels(tt_rule *r, labels *l) {
   if (!target || !read_classes(r, "multilabel_margin_loss", dims)) {
     return false;
   }
-  if (target->ndim > 2 || target->ndim != self->ndim || memcmp(target->sizes, self->sizes, sizeof(int64_t) * (size_t)self->ndim)) {
+  if (target->ndim > 2 || target->ndim != self->ndim ||
+      memcmp(target->sizes, self->sizes, sizeof(int64_t) * (size_t)self->ndim)) {
     tt_fail(r, TT_ERR_RUNTIME, "inconsistent target size: %s for input of size: %s",
             tt_dims_text(target->sizes, target->ndim).text, tt_dims_text(self->sizes, self->ndim).text);
     return false;

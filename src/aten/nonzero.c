@@ -18,8 +18,11 @@ static void build_nonzero_static(tt_rule *r) {
                                 tt_hlo_const_int(b, type, 1, &count, 1));
   tt_hlo place = tt_hlo_select(mask, before, tt_hlo_const_int(b, type, size, &count, 1));
   static const int32_t zero[] = {0};
-  tt_hlo_scatter_dims dims = {.inserted_window_dims = zero, .inserted_count = 1, .scatter_dims_to_operand_dims = zero,
-                              .scatter_dims_count = 1, .index_vector_dim = 1};
+  tt_hlo_scatter_dims dims = {.inserted_window_dims = zero,
+                              .inserted_count = 1,
+                              .scatter_dims_to_operand_dims = zero,
+                              .scatter_dims_count = 1,
+                              .index_vector_dim = 1};
   tt_hlo flat = tt_hlo_scatter(TT_SCATTER_SET, tt_hlo_const_int(b, type, -1, &size, 1), place,
                                tt_hlo_iota(b, type, &count, 1, 0), &dims, false, false);
   tt_hlo found = tt_hlo_compare(TT_GE, flat, tt_hlo_const_int(b, type, 0, &size, 1));
@@ -33,8 +36,8 @@ static void build_nonzero_static(tt_rule *r) {
     columns[d] = tt_hlo_reshape(along, column, 2);
     stride *= extent;
   }
-  tt_ret(r, 0, x->rank ? tt_hlo_concatenate(columns, x->rank, 1)
-                       : tt_hlo_const_int(b, TT_S64, 0, (int64_t[]){size, 0}, 2));
+  tt_ret(r, 0,
+         x->rank ? tt_hlo_concatenate(columns, x->rank, 1) : tt_hlo_const_int(b, TT_S64, 0, (int64_t[]){size, 0}, 2));
 }
 
 const tt_rule_entry tt_rules_nonzero[] = {

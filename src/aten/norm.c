@@ -45,8 +45,8 @@ static tt_hlo normalised_backward(tt_hlo g, tt_hlo xhat, tt_hlo rstd, const bool
   }
   tt_hlo a = tt_mean_of(tt_reduce_mask(TT_SUM, g, mask), count);
   tt_hlo b = tt_mean_of(tt_reduce_mask(TT_SUM, v_mul(g, xhat), mask), count);
-  tt_hlo shift = v_add(tt_expand_reduced(a, g->dims, g->rank, mask),
-                       v_mul(xhat, tt_expand_reduced(b, g->dims, g->rank, mask)));
+  tt_hlo shift =
+      v_add(tt_expand_reduced(a, g->dims, g->rank, mask), v_mul(xhat, tt_expand_reduced(b, g->dims, g->rank, mask)));
   return v_mul(v_sub(g, shift), tt_expand_reduced(rstd, g->dims, g->rank, mask));
 }
 
@@ -70,8 +70,7 @@ static bool read_layer_dims(tt_rule *r, layer_dims *d) {
   const int32_t axis = x->ndim - count;
   if (axis < 0 || memcmp(x->sizes + axis, shape, sizeof(*shape) * (size_t)count) != 0) {
     tt_fail(r, TT_ERR_RUNTIME, "Given normalized_shape=%s, expected input with shape [*, %s, but got input of size%s",
-            tt_dims_text(shape, count).text, tt_dims_text(shape, count).text + 1,
-            tt_dims_text(x->sizes, x->ndim).text);
+            tt_dims_text(shape, count).text, tt_dims_text(shape, count).text + 1, tt_dims_text(x->sizes, x->ndim).text);
     return false;
   }
   for (int32_t i = 0; i < x->ndim; i++) {
@@ -92,8 +91,8 @@ static tt_hlo layer_parameter(tt_rule *r, const char *name, tt_dtype dtype, cons
   const int64_t *shape = tt_ints(r, "normalized_shape", &count);
   if (p->ndim != count || memcmp(p->sizes, shape, sizeof(*shape) * (size_t)count) != 0) {
     tt_fail(r, TT_ERR_RUNTIME,
-            "Expected %s to be of same shape as normalized_shape, but got %s of shape %s and normalized_shape = %s", name,
-            name, tt_dims_text(p->sizes, p->ndim).text, tt_dims_text(shape, count).text);
+            "Expected %s to be of same shape as normalized_shape, but got %s of shape %s and normalized_shape = %s",
+            name, name, tt_dims_text(p->sizes, p->ndim).text, tt_dims_text(shape, count).text);
     return NULL;
   }
   return v_along(v_flat(tt_in_as(r, name, dtype)), (int64_t[]){d->m, d->n}, 2, 1);
@@ -155,8 +154,8 @@ typedef struct group_dims {
 } group_dims;
 
 static bool read_group_dims(tt_rule *r, group_dims *d) {
-  *d = (group_dims){.n = tt_int(r, "N", 0), .c = tt_int(r, "C", 0), .hw = tt_int(r, "HxW", 0),
-                    .groups = tt_int(r, "group", 1)};
+  *d = (group_dims){
+      .n = tt_int(r, "N", 0), .c = tt_int(r, "C", 0), .hw = tt_int(r, "HxW", 0), .groups = tt_int(r, "group", 1)};
   const tt_operand *x = tt_operand_of(r, "input");
   if (!x || d->groups < 1 || d->c % d->groups != 0) {
     tt_fail(r, TT_ERR_RUNTIME,
@@ -392,7 +391,8 @@ static void build_weight_norm_backward(tt_rule *r) {
     mask[i] = i != dim;
   }
   const tt_dtype compute = tt_opmath(v->dtype);
-  tt_hlo wide = tt_cast(v, compute), wide_g = v_flat(tt_cast(g, compute)), norm = v_flat(tt_in_as(r, "saved_norms", compute));
+  tt_hlo wide = tt_cast(v, compute), wide_g = v_flat(tt_cast(g, compute)),
+         norm = v_flat(tt_in_as(r, "saved_norms", compute));
   tt_hlo grad = tt_cast(dw, compute), dot = tt_reduce_mask(TT_SUM, v_mul(grad, wide), mask);
   tt_hlo along = v_div(dot, v_mul(norm, norm));  // dw's part along v, in units of v
   tt_hlo across = v_sub(grad, v_mul(wide, tt_expand_reduced(along, v->dims, v->rank, mask)));

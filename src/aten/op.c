@@ -52,7 +52,9 @@ static void read_special(tt_op_arg *arg, const char *list) {
   }
 }
 
-static double as_double(const tt_number *n) { return n->type == TT_F64 || n->type == TT_C128 ? n->u.f[0] : (double)n->u.i; }
+static double as_double(const tt_number *n) {
+  return n->type == TT_F64 || n->type == TT_C128 ? n->u.f[0] : (double)n->u.i;
+}
 
 static void copy_arg(tt_op_arg *arg, const tt_arg_schema *schema, const tt_rule_entry *rule) {
   arg->name = strdup(schema->name);

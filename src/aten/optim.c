@@ -244,7 +244,8 @@ static void build_update_scale(tt_rule *r) {
   tt_write(r, "growth_tracker", v_if(found, v_const(count, 0), v_if(grows, v_const(count, 0), successes)));
 }
 
-#define STEP(op_name, function, which) {.name = "aten::" op_name, .build = function, .kind = which, .special_values = "weight_decay=0"}
+#define STEP(op_name, function, which) \
+  {.name = "aten::" op_name, .build = function, .kind = which, .special_values = "weight_decay=0"}
 #define RULE(op_name, function) {.name = "aten::" op_name, .build = function}
 
 const tt_rule_entry tt_rules_optim[] = {

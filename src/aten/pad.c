@@ -13,10 +13,11 @@ static void build_constant_pad(tt_rule *r) {
     return;
   }
   if (count / 2 > x->rank) {
-    tt_fail(r, TT_ERR_RUNTIME,
-            "Length of pad should be no more than twice the number of dimensions of the input. Pad length is %d while the "
-            "input has %d dimensions.",
-            count, x->rank);
+    tt_fail(
+        r, TT_ERR_RUNTIME,
+        "Length of pad should be no more than twice the number of dimensions of the input. Pad length is %d while the "
+        "input has %d dimensions.",
+        count, x->rank);
     return;
   }
   int64_t low[TT_MAX_RANK] = {0}, high[TT_MAX_RANK] = {0};
@@ -64,10 +65,11 @@ static bool read_edges(tt_rule *r, const char *name, edges *e) {
     valid = x->sizes[i] != 0;
   }
   if (!valid) {
-    tt_fail(r, TT_ERR_RUNTIME,
-            "Expected %dD or %dD (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, "
-            "but got: %s",
-            e->n + 1, e->n + 2, tt_dims_text(x->sizes, x->ndim).text);
+    tt_fail(
+        r, TT_ERR_RUNTIME,
+        "Expected %dD or %dD (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, "
+        "but got: %s",
+        e->n + 1, e->n + 2, tt_dims_text(x->sizes, x->ndim).text);
     return false;
   }
   e->rank = x->ndim;
@@ -77,8 +79,8 @@ static bool read_edges(tt_rule *r, const char *name, edges *e) {
     e->high[i] = pad[2 * (e->n - 1 - i) + 1];
     if (e->reflect && (e->low[i] >= x->sizes[dim] || e->high[i] >= x->sizes[dim])) {
       tt_fail(r, TT_ERR_RUNTIME,
-              "Padding size should be less than the corresponding input dimension, but got: padding (%" PRId64 ", %" PRId64
-              ") at dimension %d of input %s",
+              "Padding size should be less than the corresponding input dimension, but got: padding (%" PRId64
+              ", %" PRId64 ") at dimension %d of input %s",
               e->low[i], e->high[i], dim, tt_dims_text(x->sizes, x->ndim).text);
       return false;
     }
@@ -189,9 +191,10 @@ static void build_edge_pad_backward(tt_rule *r) {
   tt_ret_format(r, 0, tt_cast(x, grad->dtype), tt_is_channels_last(self));
 }
 
-#define EDGE(rule_name, kind_bits) \
-  {.name = "aten::" rule_name, .build = build_edge_pad, .kind = kind_bits}, \
-      {.name = "aten::" rule_name "_backward", .build = build_edge_pad_backward, .kind = kind_bits}
+#define EDGE(rule_name, kind_bits)                                                              \
+  {.name = "aten::" rule_name, .build = build_edge_pad, .kind = kind_bits}, {                   \
+    .name = "aten::" rule_name "_backward", .build = build_edge_pad_backward, .kind = kind_bits \
+  }
 
 const tt_rule_entry tt_rules_pad[] = {
     {.name = "aten::constant_pad_nd", .build = build_constant_pad},

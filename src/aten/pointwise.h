@@ -64,7 +64,7 @@ const char *tt_type_meta_name(tt_dtype dtype);
 void tt_fail_dtype(tt_rule *r, const char *kernel, tt_dtype dtype);
 // "value cannot be converted to type int64_t without overflow".
 void tt_fail_overflow(tt_rule *r, tt_dtype dtype);
-bool tt_is_integral(tt_dtype dtype);           // integers and bool
+bool tt_is_integral(tt_dtype dtype);            // integers and bool
 bool tt_is_barebones_unsigned(tt_dtype dtype);  // uint16, uint32, uint64
 // tt_result_type over operands (NULLs are skipped) and the type of one number (or INVALID).
 tt_dtype tt_promote_operands(tt_rule *r, const tt_operand *const *xs, int32_t count, tt_dtype number);

@@ -24,9 +24,7 @@ static tt_hlo signs_differ(tt_hlo remainder, tt_hlo divisor) {
 }
 
 // An integer divisor without its zeros: StableHLO folds a division of constants by zero into a trap.
-static tt_hlo divisor(tt_hlo y) {
-  return y && tt_dtype_is_int(y->dtype) ? v_if(v_eqc(y, 0), v_const(y, 1), y) : y;
-}
+static tt_hlo divisor(tt_hlo y) { return y && tt_dtype_is_int(y->dtype) ? v_if(v_eqc(y, 0), v_const(y, 1), y) : y; }
 
 static tt_hlo f_fmod(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_REMAINDER, x, divisor(y)); }
 

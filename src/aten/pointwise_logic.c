@@ -199,9 +199,10 @@ static void build_assert(tt_rule *r) {
   }
 }
 
-#define COMPARE(op_name, which)                                           \
-  {.name = "aten::" op_name ".Tensor", .build = build_compare, .kind = which},   \
-      {.name = "aten::" op_name ".Scalar", .build = build_compare, .kind = which}
+#define COMPARE(op_name, which)                                                  \
+  {.name = "aten::" op_name ".Tensor", .build = build_compare, .kind = which}, { \
+    .name = "aten::" op_name ".Scalar", .build = build_compare, .kind = which    \
+  }
 #define KIND(op_name, function, which) {.name = "aten::" op_name, .build = function, .kind = which}
 
 const tt_rule_entry tt_rules_pointwise_logic[] = {

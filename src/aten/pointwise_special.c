@@ -105,9 +105,9 @@ static tt_hlo bessel_j0(tt_hlo x) {
 
 static tt_hlo bessel_j1(tt_hlo signed_x) {
   tt_hlo x = v_abs(signed_x), z = v_square(x);
-  tt_hlo near = v_mul(v_mul(v_mul(v_div(POLYNOMIAL(z, j1_rp), POLYNOMIAL(z, j1_rq)), x),
-                            v_addc(z, -14.6819706421238932572)),
-                      v_addc(z, -49.2184563216946036703));
+  tt_hlo near =
+      v_mul(v_mul(v_mul(v_div(POLYNOMIAL(z, j1_rp), POLYNOMIAL(z, j1_rq)), x), v_addc(z, -14.6819706421238932572)),
+            v_addc(z, -49.2184563216946036703));
   tt_hlo y = v_if(v_lec(x, 5), near, wave1(x, false));
   return v_if(v_ltc(signed_x, 0), v_neg(y), y);
 }
@@ -126,8 +126,7 @@ static tt_hlo bessel_y1(tt_hlo x) {
 }
 
 static tt_hlo spherical_j0(tt_hlo x) {
-  static const double series[] = {1 / 6227020800.0, -1 / 39916800.0, 1 / 362880.0, -1 / 5040.0,
-                                  1 / 120.0,        -1 / 6.0,        1};
+  static const double series[] = {1 / 6227020800.0, -1 / 39916800.0, 1 / 362880.0, -1 / 5040.0, 1 / 120.0, -1 / 6.0, 1};
   tt_hlo near = POLYNOMIAL(v_square(x), series);
   tt_hlo y = v_if(v_ltc(v_abs(x), 0.5), near, v_div(v_sin(x), x));
   return v_if(v_eqc(v_abs(x), INFINITY), v_const(x, 0), y);
@@ -422,8 +421,8 @@ static void build_igamma(tt_rule *r) {
   }
   a = tt_cast(a, TT_F64);
   x = tt_cast(x, TT_F64);
-  tt_hlo plain = v_and(v_and(v_gtc(a, 0), v_gtc(x, 0)),
-                       v_and(tt_hlo_unary(TT_IS_FINITE, a), tt_hlo_unary(TT_IS_FINITE, x)));
+  tt_hlo plain =
+      v_and(v_and(v_gtc(a, 0), v_gtc(x, 0)), v_and(tt_hlo_unary(TT_IS_FINITE, a), tt_hlo_unary(TT_IS_FINITE, x)));
   tt_hlo one = v_const(a, 1), zero = v_const(a, 0), nan = v_const(a, NAN);
   tt_hlo safe_a = v_if(plain, a, one), safe_x = v_if(plain, x, one);
   tt_hlo by_fraction = v_and(v_gtc(safe_x, 1), v_gt(safe_x, safe_a));
@@ -445,9 +444,7 @@ static void build_igamma(tt_rule *r) {
 typedef enum { O_T, O_U, O_V, O_W, O_ST, O_SU, O_SV, O_SW, O_H, O_HE, O_L, O_P } polynomial;
 
 // State: k (0-d), the polynomials of order k - 1 and k, and x and n, which regions must carry.
-static tt_hlo recurrence_active(const tt_hlo *s) {
-  return v_and(v_lt(v_like(s[0], s[2]), s[4]), v_not(v_isnan(s[2])));
-}
+static tt_hlo recurrence_active(const tt_hlo *s) { return v_and(v_lt(v_like(s[0], s[2]), s[4]), v_not(v_isnan(s[2]))); }
 
 static tt_hlo recurrence_goes_on(void *context, tt_hlo_builder *b, const tt_hlo *s) {
   (void)context, (void)b;
@@ -562,8 +559,7 @@ static void build_polynomial(tt_rule *r) {
     tt_fail_dtype(r, "orthogonal_polynomial_cpu", dtype);
     return;
   }
-  tt_ret_elementwise(r, 0,
-                     polynomial_of((polynomial)tt_rule_kind(r), tt_cast(x, dtype), tt_cast(n, dtype)));
+  tt_ret_elementwise(r, 0, polynomial_of((polynomial)tt_rule_kind(r), tt_cast(x, dtype), tt_cast(n, dtype)));
 }
 
 #define SPECIAL(op_name, which) {.name = "aten::" op_name, .build = build_special, .kind = which}

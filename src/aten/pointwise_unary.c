@@ -50,9 +50,7 @@ static tt_hlo form_sinc(tt_hlo x) {
   return v_if(v_eqc(x, 0), v_const(x, 1), v_div(tt_hlo_unary(TT_SIN, t), t));
 }
 
-tt_hlo tt_pw_trunc(tt_hlo x) {
-  return v_if(v_ltc(x, 0), tt_hlo_unary(TT_CEIL, x), tt_hlo_unary(TT_FLOOR, x));
-}
+tt_hlo tt_pw_trunc(tt_hlo x) { return v_if(v_ltc(x, 0), tt_hlo_unary(TT_CEIL, x), tt_hlo_unary(TT_FLOOR, x)); }
 
 static tt_hlo form_frac(tt_hlo x) { return v_sub(x, tt_pw_trunc(x)); }
 
@@ -62,8 +60,8 @@ static tt_hlo form_sign(tt_hlo x) {
     return x;
   }
   tt_hlo zero = v_const(x, 0);
-  return v_if(v_gt(x, zero), v_const(x, 1), tt_dtype_is_unsigned_int(x->dtype) ? zero
-                                            : v_if(v_lt(x, zero), v_const(x, -1), zero));
+  return v_if(v_gt(x, zero), v_const(x, 1),
+              tt_dtype_is_unsigned_int(x->dtype) ? zero : v_if(v_lt(x, zero), v_const(x, -1), zero));
 }
 
 static tt_hlo form_sgn(tt_hlo x) {
@@ -86,12 +84,12 @@ static tt_hlo form_digamma(tt_hlo x) {
 
 // ---- the table of them ----
 enum {
-  U_FLOAT = 1,       // integers and bool are promoted to the default float type
-  U_INT_COPY = 2,    // integers are returned as they are, bool refused
-  U_INT = 4,         // works on integers
+  U_FLOAT = 1,     // integers and bool are promoted to the default float type
+  U_INT_COPY = 2,  // integers are returned as they are, bool refused
+  U_INT = 4,       // works on integers
   U_BOOL = 8,
   U_COMPLEX = 16,
-  U_UINT = 32,       // uint16 and wider unsigned types too
+  U_UINT = 32,  // uint16 and wider unsigned types too
 };
 
 static const struct unary_form {

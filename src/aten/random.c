@@ -397,8 +397,7 @@ static void build_multinomial(tt_rule *r) {
                    "probability tensor contains either `inf`, `nan` or element < 0");
   const bool mask[2] = {false, true};
   tt_hlo sum = tt_reduce_mask(TT_SUM, p, mask);
-  tt_device_assert(r, v_gtc(sum, 0), TT_ERR_RUNTIME,
-                   "invalid multinomial distribution (sum of probabilities <= 0)");
+  tt_device_assert(r, v_gtc(sum, 0), TT_ERR_RUNTIME, "invalid multinomial distribution (sum of probabilities <= 0)");
   tt_hlo index = samples == 1 || !replacement ? draw_without(r, p, samples) : draw_with(r, p, samples);
   tt_ret(r, 0, tt_hlo_reshape(tt_cast(index, TT_S64), dims, self->ndim));
 }

@@ -297,7 +297,8 @@ static void build_norm(tt_rule *r) {
     return;
   }
   if (tt_is_integral(dtype) || tt_dtype_is_complex(dtype) != tt_dtype_is_complex(in)) {
-    tt_fail(r, TT_ERR_RUNTIME, "linalg.vector_norm: dtype should be floating point or complex as the input is, but got %s",
+    tt_fail(r, TT_ERR_RUNTIME,
+            "linalg.vector_norm: dtype should be floating point or complex as the input is, but got %s",
             tt_type_name(dtype));
     return;
   }
@@ -325,9 +326,13 @@ const tt_rule_entry tt_rules_reduce[] = {
     ENTRY("mean.dim", build_mean, 0),
     {.name = "aten::var.correction", .build = build_var, .kind = KIND_VAR, .special_values = "correction=0,1"},
     {.name = "aten::std.correction", .build = build_var, .kind = KIND_STD, .special_values = "correction=0,1"},
-    {.name = "aten::var_mean.correction", .build = build_var, .kind = KIND_VAR | WITH_MEAN,
+    {.name = "aten::var_mean.correction",
+     .build = build_var,
+     .kind = KIND_VAR | WITH_MEAN,
      .special_values = "correction=0,1"},
-    {.name = "aten::std_mean.correction", .build = build_var, .kind = KIND_STD | WITH_MEAN,
+    {.name = "aten::std_mean.correction",
+     .build = build_var,
+     .kind = KIND_STD | WITH_MEAN,
      .special_values = "correction=0,1"},
     ENTRY("amax", build_amax, KIND_MAX),
     ENTRY("amin", build_amax, KIND_MIN),

@@ -144,8 +144,8 @@ static void write_tensor(tt_rule *r, int32_t position, int32_t index, bool is_ou
     return;
   }
   if (!can_cast(value->dtype, dtype)) {
-    tt_fail(r, TT_ERR_RUNTIME, "result type %s can't be cast to the desired output type %s",
-            tt_type_name(value->dtype), tt_type_name(dtype));
+    tt_fail(r, TT_ERR_RUNTIME, "result type %s can't be cast to the desired output type %s", tt_type_name(value->dtype),
+            tt_type_name(dtype));
     return;
   }
   if (!same_sizes(&r->operands[index], value->dims, value->rank)) {
@@ -336,7 +336,8 @@ static void finish_ret(tt_rule *r, output_list *list, const tt_ret_record *ret) 
     result.kind = TT_RESULT_ALIAS;
     result.alias = (int16_t)alias_of(r, ret->position);
   } else {
-    tt_output *output = add_output(r, list, tt_hlo_transpose(ret->value, ret->order), TT_OUTPUT_RESULT, r->out->result_count);
+    tt_output *output =
+        add_output(r, list, tt_hlo_transpose(ret->value, ret->order), TT_OUTPUT_RESULT, r->out->result_count);
     if (!output) {
       return;
     }
@@ -344,8 +345,9 @@ static void finish_ret(tt_rule *r, output_list *list, const tt_ret_record *ret) 
     result.dtype = output->dtype;
     result.ndim = ret->value->rank;
     result.sizes = tt_arena_copy(&r->out->arena, ret->value->dims, sizeof(int64_t) * (size_t)ret->value->rank);
-    result.strides = ret->strides ? tt_arena_copy(&r->out->arena, ret->strides, sizeof(int64_t) * (size_t)ret->value->rank)
-                                  : dense_strides(r, ret);
+    result.strides = ret->strides
+                         ? tt_arena_copy(&r->out->arena, ret->strides, sizeof(int64_t) * (size_t)ret->value->rank)
+                         : dense_strides(r, ret);
     result.nbytes = output->nbytes;
   }
   if (ret->position >= 0) {
@@ -369,8 +371,8 @@ static void apply_write(tt_rule *r, const tt_ret_record *ret) {
   if (tt_view_needs_offset(t->kind)) {
     if (!t->offset) {
       tt_dtype dtype = tt_view_offset_dtype(slot->shape.numel);
-      t->offset = tt_rule_add_param(r, (tt_param){.kind = TT_PARAM_OFFSET, .dtype = (uint8_t)dtype, .index = ret->tensor},
-                                    NULL, 0);
+      t->offset = tt_rule_add_param(
+          r, (tt_param){.kind = TT_PARAM_OFFSET, .dtype = (uint8_t)dtype, .index = ret->tensor}, NULL, 0);
     }
     offset = t->offset;
     if (!base) {

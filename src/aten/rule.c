@@ -103,7 +103,8 @@ static tt_hlo slot_value(tt_rule *r, tt_slot *slot) {
   if (!slot->original) {
     if (slot->defined) {
       slot->parameter = r->out->param_count;
-      tt_param param = {.kind = TT_PARAM_SLOT, .dtype = (uint8_t)slot->dtype, .index = (int32_t)(slot - r->call->slots)};
+      tt_param param = {
+          .kind = TT_PARAM_SLOT, .dtype = (uint8_t)slot->dtype, .index = (int32_t)(slot - r->call->slots)};
       slot->original = tt_rule_add_param(r, param, slot->shape.dims, slot->shape.rank);
     } else {
       // Memory that nothing was stored in reads as zeros, behind a barrier: the compiler folds operations on constants,
@@ -120,7 +121,8 @@ static tt_hlo tensor_offset(tt_rule *r, int32_t index) {
   tt_call_tensor *t = &r->call->tensors[index];
   if (!t->offset && tt_view_needs_offset(t->kind)) {
     tt_dtype dtype = tt_view_offset_dtype(r->call->slots[t->slot].shape.numel);
-    t->offset = tt_rule_add_param(r, (tt_param){.kind = TT_PARAM_OFFSET, .dtype = (uint8_t)dtype, .index = index}, NULL, 0);
+    t->offset =
+        tt_rule_add_param(r, (tt_param){.kind = TT_PARAM_OFFSET, .dtype = (uint8_t)dtype, .index = index}, NULL, 0);
   }
   return t->offset;
 }
@@ -214,9 +216,7 @@ const char *tt_string(tt_rule *r, const char *name) {
   return arg && arg->tag == TT_ARG_STRING ? arg->u.string : NULL;
 }
 
-tt_dtype tt_dtype_arg(tt_rule *r, const char *name, tt_dtype if_none) {
-  return (tt_dtype)tt_int(r, name, if_none);
-}
+tt_dtype tt_dtype_arg(tt_rule *r, const char *name, tt_dtype if_none) { return (tt_dtype)tt_int(r, name, if_none); }
 
 // ---- numbers ----
 static const tt_number *number_at(tt_rule *r, const char *name, int32_t index) {

@@ -19,15 +19,16 @@ typedef struct tt_rule tt_rule;
 struct tt_arg;
 
 typedef struct tt_rule_entry {
-  const char *name;         // "aten::add.Tensor": the functional form, or an in-place one that has no functional
+  const char *name;  // "aten::add.Tensor": the functional form, or an in-place one that has no functional
   void (*build)(tt_rule *r);
-  int32_t kind;             // for functions that serve several operators; read with tt_rule_kind()
-  const char *static_args;  // Scalar or float arguments that go into the key by value: "p,ord"; NULL: none
-  const char *dynamic_args; // int arguments that are operands: "index,start"; NULL: none
+  int32_t kind;              // for functions that serve several operators; read with tt_rule_kind()
+  const char *static_args;   // Scalar or float arguments that go into the key by value: "p,ord"; NULL: none
+  const char *dynamic_args;  // int arguments that are operands: "index,start"; NULL: none
   // Values of Scalar arguments (wrapped numbers among tensors too) for which the rule has a form of its own, so
   // that they are looked at: "exponent=0,0.5,1,2,3". A value that equals the schema's default always is.
   const char *special_values;
-  // A number made of the arguments that goes into the key, where a shape depends on operands (arange's size); NULL: none.
+  // A number made of the arguments that goes into the key, where a shape depends on operands (arange's size); NULL:
+  // none.
   int64_t (*structure)(const struct tt_arg *args, int32_t count);
   bool overwrites;  // the rule does not read the tensor that it returns (zero_): what that held is not in the key
 } tt_rule_entry;
@@ -64,7 +65,7 @@ const tt_operand *tt_operand_at(tt_rule *r, const char *name, int32_t index);  /
 tt_hlo tt_in(tt_rule *r, const char *name);
 // The same, converted as PyTorch converts (tt_cast).
 tt_hlo tt_in_as(tt_rule *r, const char *name, tt_dtype dtype);
-int32_t tt_list_length(tt_rule *r, const char *name);  // tensor, int, float or Scalar list; 0 for None
+int32_t tt_list_length(tt_rule *r, const char *name);          // tensor, int, float or Scalar list; 0 for None
 tt_hlo tt_in_at(tt_rule *r, const char *name, int32_t index);  // NULL without failure for None in an optional list
 tt_hlo tt_in_at_as(tt_rule *r, const char *name, int32_t index, tt_dtype dtype);
 
@@ -74,8 +75,8 @@ bool tt_bool(tt_rule *r, const char *name, bool if_none);
 const int64_t *tt_ints(tt_rule *r, const char *name, int32_t *out_count);  // NULL and 0 for None
 // The product of a list of sizes; fails, and is 0, for a negative size or more than an int64 holds.
 int64_t tt_ints_numel(tt_rule *r, const char *name);
-const char *tt_string(tt_rule *r, const char *name);                       // NULL for None
-tt_dtype tt_dtype_arg(tt_rule *r, const char *name, tt_dtype if_none);     // a ScalarType? argument
+const char *tt_string(tt_rule *r, const char *name);                    // NULL for None
+tt_dtype tt_dtype_arg(tt_rule *r, const char *name, tt_dtype if_none);  // a ScalarType? argument
 // Dimension argument, wrapped to [0, ndim); IndexError as PyTorch's when out of range (ndim 0 counts as 1).
 int32_t tt_dim(tt_rule *r, const char *name, int32_t ndim);
 int32_t tt_wrap_dim(tt_rule *r, int64_t dim, int32_t ndim);

@@ -10,12 +10,23 @@
 
 const char *tt_type_name(tt_dtype dtype) {
   static const char *const names[TT_DTYPE_COUNT] = {
-      [TT_DTYPE_INVALID] = "Undefined", [TT_PRED] = "Bool",     [TT_S8] = "Char",
-      [TT_S16] = "Short",               [TT_S32] = "Int",       [TT_S64] = "Long",
-      [TT_U8] = "Byte",                 [TT_U16] = "UInt16",    [TT_U32] = "UInt32",
-      [TT_U64] = "UInt64",              [TT_F16] = "Half",      [TT_BF16] = "BFloat16",
-      [TT_F32] = "Float",               [TT_F64] = "Double",    [TT_C64] = "ComplexFloat",
-      [TT_C128] = "ComplexDouble",      [TT_F8E4M3FN] = "Float8_e4m3fn",
+      [TT_DTYPE_INVALID] = "Undefined",
+      [TT_PRED] = "Bool",
+      [TT_S8] = "Char",
+      [TT_S16] = "Short",
+      [TT_S32] = "Int",
+      [TT_S64] = "Long",
+      [TT_U8] = "Byte",
+      [TT_U16] = "UInt16",
+      [TT_U32] = "UInt32",
+      [TT_U64] = "UInt64",
+      [TT_F16] = "Half",
+      [TT_BF16] = "BFloat16",
+      [TT_F32] = "Float",
+      [TT_F64] = "Double",
+      [TT_C64] = "ComplexFloat",
+      [TT_C128] = "ComplexDouble",
+      [TT_F8E4M3FN] = "Float8_e4m3fn",
       [TT_F8E5M2] = "Float8_e5m2",
   };
   return names[(unsigned)dtype < TT_DTYPE_COUNT ? dtype : TT_DTYPE_INVALID];
@@ -23,13 +34,23 @@ const char *tt_type_name(tt_dtype dtype) {
 
 const char *tt_type_meta_name(tt_dtype dtype) {
   static const char *const names[TT_DTYPE_COUNT] = {
-      [TT_DTYPE_INVALID] = "undefined", [TT_PRED] = "bool",     [TT_S8] = "signed char",
-      [TT_S16] = "short int",           [TT_S32] = "int",       [TT_S64] = "long int",
-      [TT_U8] = "unsigned char",        [TT_U16] = "short unsigned int",
-      [TT_U32] = "unsigned int",        [TT_U64] = "long unsigned int",
-      [TT_F16] = "c10::Half",           [TT_BF16] = "c10::BFloat16",
-      [TT_F32] = "float",               [TT_F64] = "double",    [TT_C64] = "c10::complex<float>",
-      [TT_C128] = "c10::complex<double>", [TT_F8E4M3FN] = "c10::Float8_e4m3fn",
+      [TT_DTYPE_INVALID] = "undefined",
+      [TT_PRED] = "bool",
+      [TT_S8] = "signed char",
+      [TT_S16] = "short int",
+      [TT_S32] = "int",
+      [TT_S64] = "long int",
+      [TT_U8] = "unsigned char",
+      [TT_U16] = "short unsigned int",
+      [TT_U32] = "unsigned int",
+      [TT_U64] = "long unsigned int",
+      [TT_F16] = "c10::Half",
+      [TT_BF16] = "c10::BFloat16",
+      [TT_F32] = "float",
+      [TT_F64] = "double",
+      [TT_C64] = "c10::complex<float>",
+      [TT_C128] = "c10::complex<double>",
+      [TT_F8E4M3FN] = "c10::Float8_e4m3fn",
       [TT_F8E5M2] = "c10::Float8_e5m2",
   };
   return names[(unsigned)dtype < TT_DTYPE_COUNT ? dtype : TT_DTYPE_INVALID];
@@ -170,9 +191,7 @@ tt_dtype tt_float_type(const tt_rule *r, tt_dtype dtype) {
   return tt_dtype_is_int(dtype) || dtype == TT_PRED ? tt_default_dtype(r) : dtype;
 }
 
-tt_dtype tt_opmath(tt_dtype dtype) {
-  return dtype == TT_F16 || dtype == TT_BF16 || is_float8(dtype) ? TT_F32 : dtype;
-}
+tt_dtype tt_opmath(tt_dtype dtype) { return dtype == TT_F16 || dtype == TT_BF16 || is_float8(dtype) ? TT_F32 : dtype; }
 
 // ---- conversion ----
 
@@ -428,8 +447,7 @@ tt_hlo tt_checked_index(tt_rule *r, tt_hlo index, int64_t size, bool wrap, const
     tt_hlo negative = tt_hlo_compare(TT_LT, index, zero);
     index = tt_hlo_select(negative, tt_hlo_binary(TT_ADD, index, limit), index);
   }
-  tt_hlo in_range =
-      tt_hlo_binary(TT_AND, tt_hlo_compare(TT_GE, index, zero), tt_hlo_compare(TT_LT, index, limit));
+  tt_hlo in_range = tt_hlo_binary(TT_AND, tt_hlo_compare(TT_GE, index, zero), tt_hlo_compare(TT_LT, index, limit));
   tt_device_assert(r, in_range, TT_ERR_INDEX, "%s is out of bounds for dimension with size %lld", what,
                    (long long)size);
   return tt_hlo_select(in_range, index, limit);

@@ -68,10 +68,11 @@ static bool read_index_source(tt_rule *r, tt_hlo *self, int32_t *dim, tt_hlo *po
   }
   for (int32_t i = 0; i < (*self)->rank; i++) {
     if (i != *dim && (*self)->dims[i] != (*source)->dims[i]) {
-      tt_fail(r, TT_ERR_RUNTIME,
-              "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = %s "
-              "source.shape = %s",
-              tt_dims_text(x->sizes, x->ndim).text, tt_dims_text(s->sizes, s->ndim).text);
+      tt_fail(
+          r, TT_ERR_RUNTIME,
+          "source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = %s "
+          "source.shape = %s",
+          tt_dims_text(x->sizes, x->ndim).text, tt_dims_text(s->sizes, s->ndim).text);
       return false;
     }
   }
@@ -253,9 +254,10 @@ static void build_gather(tt_rule *r) {
   }
   for (int32_t i = 0; i < index->rank; i++) {
     if (i != dim && index->dims[i] > self->dims[i]) {
-      tt_fail(r, TT_ERR_RUNTIME,
-              "Size does not match at dimension %d expected index %s to be no larger than self %s apart from dimension %d",
-              i, tt_dims_text(index->dims, index->rank).text, tt_dims_text(self->dims, self->rank).text, dim);
+      tt_fail(
+          r, TT_ERR_RUNTIME,
+          "Size does not match at dimension %d expected index %s to be no larger than self %s apart from dimension %d",
+          i, tt_dims_text(index->dims, index->rank).text, tt_dims_text(self->dims, self->rank).text, dim);
       return;
     }
   }
@@ -285,10 +287,11 @@ static tt_hlo scatter_source(tt_rule *r, tt_hlo self, tt_hlo index, int32_t dim)
     fits = index->dims[i] <= src->dims[i];
   }
   if (!fits || larger_outside(index, self, dim)) {
-    tt_fail(r, TT_ERR_RUNTIME,
-            "Expected index %s to be no larger than self %s apart from dimension %d and to be no larger size than src %s",
-            tt_dims_text(index->dims, index->rank).text, tt_dims_text(self->dims, self->rank).text, dim,
-            tt_dims_text(src->dims, src->rank).text);
+    tt_fail(
+        r, TT_ERR_RUNTIME,
+        "Expected index %s to be no larger than self %s apart from dimension %d and to be no larger size than src %s",
+        tt_dims_text(index->dims, index->rank).text, tt_dims_text(self->dims, self->rank).text, dim,
+        tt_dims_text(src->dims, src->rank).text);
     return NULL;
   }
   const int64_t start[TT_MAX_RANK] = {0};
@@ -362,8 +365,10 @@ static void build_put(tt_rule *r) {
     return;
   }
   if (self->dtype != operand->dtype) {
-    tt_fail(r, TT_ERR_RUNTIME, "self and source expected to have the same dtype, but got self.dtype = %s and "
-            "source.dtype = %s", tt_type_name(self->dtype), tt_type_name(operand->dtype));
+    tt_fail(r, TT_ERR_RUNTIME,
+            "self and source expected to have the same dtype, but got self.dtype = %s and "
+            "source.dtype = %s",
+            tt_type_name(self->dtype), tt_type_name(operand->dtype));
     return;
   }
   tt_hlo x = tt_in(r, "self"), source = v_flat(tt_in(r, "source"));
@@ -408,8 +413,8 @@ static void build_masked_scatter(tt_rule *r) {
     return;
   }
   tt_hlo at = rank_among_true(v[1]), flat_mask = v_flat(v[1]);
-  tt_hlo enough = at ? v_or(v_not(flat_mask), v_lt(at, tt_hlo_const_int(tt_b(r), at->dtype, source->dims[0], at->dims, 1)))
-                     : NULL;
+  tt_hlo enough =
+      at ? v_or(v_not(flat_mask), v_lt(at, tt_hlo_const_int(tt_b(r), at->dtype, source->dims[0], at->dims, 1))) : NULL;
   tt_device_assert(r, enough, TT_ERR_RUNTIME, "Number of elements of source < number of ones in mask");
   tt_hlo result = v_if(v_and(flat_mask, enough), tt_take_flat(source, at), v_flat(v[0]));
   tt_ret(r, 0, v_reshape_like(result, v[0]));

@@ -68,7 +68,8 @@ static void build_searchsorted(tt_rule *r) {
   }
   if (!self || !matches) {
     tt_fail(r, TT_ERR_RUNTIME,
-            "boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input value tensor "
+            "boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor and input value "
+            "tensor "
             "must match, but we got boundaries tensor %s and input value tensor %s",
             tt_dims_text(sorted->dims, sorted->rank).text, self ? tt_dims_text(self->dims, self->rank).text : "[]");
     return;
@@ -76,8 +77,10 @@ static void build_searchsorted(tt_rule *r) {
   if (tt_operand_of(r, "sorter")) {
     tt_hlo sorter = tt_positions(r, tt_in(r, "sorter"), sorted->dims[sorted->rank - 1], false, "sorter index");
     if (sorter && !tt_hlo_same_dims(sorter, sorted)) {
-      tt_fail(r, TT_ERR_RUNTIME, "boundary and sorter must have the same size, but got boundary tensor %s and got sorter "
-              "tensor %s", tt_dims_text(sorted->dims, sorted->rank).text, tt_dims_text(sorter->dims, sorter->rank).text);
+      tt_fail(r, TT_ERR_RUNTIME,
+              "boundary and sorter must have the same size, but got boundary tensor %s and got sorter "
+              "tensor %s",
+              tt_dims_text(sorted->dims, sorted->rank).text, tt_dims_text(sorter->dims, sorter->rank).text);
       return;
     }
     sorted = tt_take_along(sorted, sorted->rank - 1, sorter);
@@ -141,8 +144,10 @@ static void build_histc(tt_rule *r) {
     return;
   }
   if (bins < 1 || low > high || !isfinite(low) || !isfinite(high)) {
-    tt_fail(r, TT_ERR_RUNTIME, bins < 1 ? "bins must be > 0" : low > high ? "max must be larger than min"
-                                                                          : "range of min and max is not finite");
+    tt_fail(r, TT_ERR_RUNTIME,
+            bins < 1     ? "bins must be > 0"
+            : low > high ? "max must be larger than min"
+                         : "range of min and max is not finite");
     return;
   }
   tt_hlo x = tt_cast(v_flat(self), tt_opmath(self->dtype));

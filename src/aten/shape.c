@@ -227,8 +227,9 @@ static void build_repeat_interleave(tt_rule *r) {
     return;
   }
   if (repeats->rank != 1 || (repeats->dtype != TT_S64 && repeats->dtype != TT_S32)) {
-    tt_fail(r, TT_ERR_RUNTIME, repeats->rank != 1 ? "repeat_interleave only accept 1D vector as repeat"
-                                                  : "repeats has to be Long or Int tensor");
+    tt_fail(r, TT_ERR_RUNTIME,
+            repeats->rank != 1 ? "repeat_interleave only accept 1D vector as repeat"
+                               : "repeats has to be Long or Int tensor");
     return;
   }
   if (size < 0) {
@@ -320,17 +321,20 @@ static void build_pixel_shuffle(tt_rule *r) {
     return;
   }
   if (x->rank < 3 || f < 1 || f > INT32_MAX) {
-    tt_fail(r, TT_ERR_RUNTIME, "expects input to have at least 3 dimensions and a positive factor, but got input with %d "
-            "dimension(s)", x->rank);
+    tt_fail(r, TT_ERR_RUNTIME,
+            "expects input to have at least 3 dimensions and a positive factor, but got input with %d "
+            "dimension(s)",
+            x->rank);
     return;
   }
   const int32_t base = x->rank - 3;
   const int64_t c = x->dims[base], h = x->dims[base + 1], w = x->dims[base + 2];
   if (shuffle ? c % (f * f) != 0 : h % f != 0 || w % f != 0) {
-    tt_fail(r, TT_ERR_RUNTIME, shuffle ? "expects its input's 'channel' dimension to be divisible by the square of "
-                                         "upscale_factor, but got input of sizes %s"
-                                       : "expects height and width to be divisible by downscale_factor, but got input of "
-                                         "sizes %s",
+    tt_fail(r, TT_ERR_RUNTIME,
+            shuffle ? "expects its input's 'channel' dimension to be divisible by the square of "
+                      "upscale_factor, but got input of sizes %s"
+                    : "expects height and width to be divisible by downscale_factor, but got input of "
+                      "sizes %s",
             tt_dims_text(x->dims, x->rank).text);
     return;
   }
@@ -374,7 +378,8 @@ static bool read_windows(tt_rule *r, windows *w) {
   }
   for (int32_t i = 0; i < 2; i++) {
     if (w->kernel[i] < 1 || w->dilation[i] < 1 || w->stride[i] < 1 || w->padding[i] < 0) {
-      tt_fail(r, TT_ERR_RUNTIME, "kernel size, dilation and stride should be greater than zero, and padding not negative");
+      tt_fail(r, TT_ERR_RUNTIME,
+              "kernel size, dilation and stride should be greater than zero, and padding not negative");
       return false;
     }
     if (w->kernel[i] > 1 << 16 || w->dilation[i] > INT32_MAX || w->stride[i] > INT32_MAX || w->padding[i] > INT32_MAX) {
@@ -429,10 +434,11 @@ static void build_im2col(tt_rule *r) {
     return;
   }
   if (self->rank != 3 && self->rank != 4) {
-    tt_fail(r, TT_ERR_RUNTIME,
-            "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but "
-            "got: %s",
-            tt_dims_text(self->dims, self->rank).text);
+    tt_fail(
+        r, TT_ERR_RUNTIME,
+        "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but "
+        "got: %s",
+        tt_dims_text(self->dims, self->rank).text);
     return;
   }
   tt_hlo x = self->rank == 3 ? v_unsqueeze(self, 0) : self;
@@ -440,8 +446,8 @@ static void build_im2col(tt_rule *r) {
   if (!read_windows(r, &w)) {
     return;
   }
-  tt_hlo rows = to_windows(x, 2, &w, 0);                                        // [N, C, kh, oh, W]
-  tt_hlo both = to_windows(rows, 4, &w, 1);                                     // [N, C, kh, oh, kw, ow]
+  tt_hlo rows = to_windows(x, 2, &w, 0);     // [N, C, kh, oh, W]
+  tt_hlo both = to_windows(rows, 4, &w, 1);  // [N, C, kh, oh, kw, ow]
   both = both ? tt_hlo_transpose(both, (const int32_t[]){0, 1, 2, 4, 3, 5}) : NULL;
   const int64_t dims[] = {x->dims[0], x->dims[1] * w.kernel[0] * w.kernel[1], w.count[0] * w.count[1]};
   tt_ret(r, 0, tt_hlo_reshape(both, self->rank == 3 ? dims + 1 : dims, self->rank - 1));
@@ -457,8 +463,10 @@ static void build_col2im(tt_rule *r) {
   const int64_t area = w.kernel[0] * w.kernel[1], blocks = w.count[0] * w.count[1];
   if ((self->rank != 2 && !batched) || self->dims[self->rank - 2] % area != 0 || self->dims[self->rank - 1] != blocks) {
     tt_fail(r, TT_ERR_RUNTIME,
-            "Given output_size=(%" PRId64 ", %" PRId64 "), expected size of input's last dimensions to be a multiple of %" PRId64
-            " and the calculated number of sliding blocks %" PRId64 " * %" PRId64 " = %" PRId64 ", but got input of sizes %s",
+            "Given output_size=(%" PRId64 ", %" PRId64
+            "), expected size of input's last dimensions to be a multiple of %" PRId64
+            " and the calculated number of sliding blocks %" PRId64 " * %" PRId64 " = %" PRId64
+            ", but got input of sizes %s",
             w.input[0], w.input[1], area, w.count[0], w.count[1], blocks, tt_dims_text(self->dims, self->rank).text);
     return;
   }

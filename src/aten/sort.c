@@ -195,8 +195,9 @@ static void build_median(tt_rule *r) {
     return;
   }
   if (tt_hlo_numel(x) == 0) {
-    tt_ret(r, 0, tt_dtype_is_float(x->dtype) ? tt_hlo_scalar(tt_b(r), x->dtype, 0.0 / 0.0)
-                                             : tt_hlo_min_value(tt_b(r), x->dtype));
+    tt_ret(r, 0,
+           tt_dtype_is_float(x->dtype) ? tt_hlo_scalar(tt_b(r), x->dtype, 0.0 / 0.0)
+                                       : tt_hlo_min_value(tt_b(r), x->dtype));
     return;
   }
   median_along(v_flat(x), 0, tt_rule_kind(r) == KIND_NANMEDIAN, &value, &position);
@@ -224,7 +225,8 @@ static void build_mode(tt_rule *r) {
   tt_hlo length = v_sub(at, start);
   tt_hlo longest = v_reduce(TT_MAX, length, dim);
   tt_hlo end = first_true(v_eq(length, v_spread(longest, length, dim)), dim);
-  ret_pair(r, tt_cast(pick(values, dim, end), x->dtype), pick(positions, dim, end), dim, tt_operand_of(r, "self")->ndim);
+  ret_pair(r, tt_cast(pick(values, dim, end), x->dtype), pick(positions, dim, end), dim,
+           tt_operand_of(r, "self")->ndim);
 }
 
 const tt_rule_entry tt_rules_sort[] = {

@@ -100,8 +100,8 @@ static bool is_box(const tt_shape *value, const tt_view *view, const sorted_dims
 
 // Which of the value's dims each view dim steps along.
 typedef struct step_plan {
-  int64_t stride[TT_MAX_RANK];           // of the value, row-major
-  int64_t size[TT_MAX_RANK];             // taken along each value dim
+  int64_t stride[TT_MAX_RANK];  // of the value, row-major
+  int64_t size[TT_MAX_RANK];    // taken along each value dim
   int64_t step[TT_MAX_RANK];
 } step_plan;
 
@@ -236,18 +236,24 @@ static tt_hlo positions(tt_hlo offset, const tt_view *view) {
 
 static tt_hlo read_gather(tt_hlo value, const tt_view *view, tt_hlo offset) {
   static const int32_t zero[] = {0};
-  tt_hlo_gather_dims dims = {.collapsed_dims = zero, .collapsed_count = 1, .start_index_map = zero,
-                             .start_index_count = 1, .index_vector_dim = 1};
+  tt_hlo_gather_dims dims = {.collapsed_dims = zero,
+                             .collapsed_count = 1,
+                             .start_index_map = zero,
+                             .start_index_count = 1,
+                             .index_vector_dim = 1};
   tt_hlo flat = tt_hlo_gather(flatten(value), positions(offset, view), &dims, (int64_t[]){1}, false);
   return tt_hlo_reshape(flat, view->sizes, view->ndim);
 }
 
 static tt_hlo write_gather(tt_hlo value, const tt_view *view, tt_hlo offset, tt_hlo data) {
   static const int32_t zero[] = {0};
-  tt_hlo_scatter_dims dims = {.inserted_window_dims = zero, .inserted_count = 1,
-                              .scatter_dims_to_operand_dims = zero, .scatter_dims_count = 1, .index_vector_dim = 1};
-  tt_hlo flat = tt_hlo_scatter(TT_SCATTER_SET, flatten(value), positions(offset, view), flatten(data), &dims, false,
-                               false);
+  tt_hlo_scatter_dims dims = {.inserted_window_dims = zero,
+                              .inserted_count = 1,
+                              .scatter_dims_to_operand_dims = zero,
+                              .scatter_dims_count = 1,
+                              .index_vector_dim = 1};
+  tt_hlo flat =
+      tt_hlo_scatter(TT_SCATTER_SET, flatten(value), positions(offset, view), flatten(data), &dims, false, false);
   return value ? tt_hlo_reshape(flat, value->dims, value->rank) : NULL;
 }
 

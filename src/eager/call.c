@@ -117,11 +117,11 @@ tt_status *tt_memory_check(tt_engine *engine, size_t bytes, const char *what) {
     }
     if (attempt == 1) {
       tt_count(&engine->oom_count, 1);
-      return tt_error(TT_ERR_OUT_OF_MEMORY,
-                      "tpu:%d out of memory: %s needs %.2f MiB for results and temporaries; the budget is %.2f MiB, of "
-                      "which %.2f MiB are in use. Free tensors, use a smaller batch, or raise TORCH_TPU_MEMORY_FRACTION",
-                      engine->device, what, (double)bytes / 1048576, (double)engine->limit / 1048576,
-                      (double)reserved / 1048576);
+      return tt_error(
+          TT_ERR_OUT_OF_MEMORY,
+          "tpu:%d out of memory: %s needs %.2f MiB for results and temporaries; the budget is %.2f MiB, of "
+          "which %.2f MiB are in use. Free tensors, use a smaller batch, or raise TORCH_TPU_MEMORY_FRACTION",
+          engine->device, what, (double)bytes / 1048576, (double)engine->limit / 1048576, (double)reserved / 1048576);
     }
     tt_queue_wait(engine, atomic_load(&engine->queue.pushed));  // what is queued may free some
   }
@@ -140,7 +140,8 @@ static tt_status *param_value(const tt_call_state *s, const tt_record *record, c
       return tt_scalar_value(s->engine, &offset, (tt_dtype)param->dtype, false, out_value);
     }
     case TT_PARAM_HOST:
-      return tt_scalar_value(s->engine, &s->tensors[param->index].tensor->host, (tt_dtype)param->dtype, false, out_value);
+      return tt_scalar_value(s->engine, &s->tensors[param->index].tensor->host, (tt_dtype)param->dtype, false,
+                             out_value);
     case TT_PARAM_NUMBER: {
       const tt_arg *arg = &s->args[param->arg];
       number = arg->tag == TT_ARG_NUMBERS ? &arg->u.numbers[param->index] : &arg->u.number;
@@ -242,7 +243,8 @@ static void free_storages(tt_results *out) {
 }
 
 // Gives the new values to the storages, which from here on are what later calls read.
-static void publish(const tt_call_state *s, const tt_record *record, tt_task *task, uint64_t sequence, tt_results *out) {
+static void publish(const tt_call_state *s, const tt_record *record, tt_task *task, uint64_t sequence,
+                    tt_results *out) {
   for (int32_t i = 0; i < task->output_count; i++) {
     tt_value *value = task->outputs[i];
     if (!value) {

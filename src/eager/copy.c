@@ -13,7 +13,8 @@ static tt_op *internal_ops[OP_COUNT];
 static void register_internal_ops(void) {
   static const tt_arg_schema self = {.name = "self", .kind = TT_KIND_TENSOR};
   const tt_arg_schema copy[] = {self, {.name = "src", .kind = TT_KIND_TENSOR}};
-  const tt_arg_schema retype[] = {self, {.name = "dtype", .kind = TT_KIND_DTYPE}, {.name = "sizes", .kind = TT_KIND_INTS}};
+  const tt_arg_schema retype[] = {
+      self, {.name = "dtype", .kind = TT_KIND_DTYPE}, {.name = "sizes", .kind = TT_KIND_INTS}};
   const tt_arg_schema resize[] = {self, {.name = "count", .kind = TT_KIND_INT}};
   static const int32_t in_place[] = {0}, fresh[] = {-1};
   static const bool single[] = {false};
@@ -87,7 +88,8 @@ static tt_tensor whole_tensor(tt_storage *storage, tt_dtype dtype, const tt_shap
     strides[i] = stride;
     stride *= shape->dims[i] > 1 ? shape->dims[i] : 1;
   }
-  return (tt_tensor){.storage = storage, .sizes = shape->dims, .strides = strides, .ndim = shape->rank, .dtype = (uint8_t)dtype};
+  return (tt_tensor){
+      .storage = storage, .sizes = shape->dims, .strides = strides, .ndim = shape->rank, .dtype = (uint8_t)dtype};
 }
 
 static void set_value(tt_engine *engine, tt_storage *storage, tt_value *value) {
@@ -204,8 +206,7 @@ tt_status *tt_copy_to_host(const tt_tensor *source, void *data) {
 // ---- device ----
 static bool same_layout(const tt_tensor *a, const tt_tensor *b) {
   return a->dtype == b->dtype && a->ndim == b->ndim && a->offset == 0 && b->offset == 0 &&
-         a->storage->nbytes == b->storage->nbytes &&
-         !memcmp(a->sizes, b->sizes, sizeof(int64_t) * (size_t)a->ndim) &&
+         a->storage->nbytes == b->storage->nbytes && !memcmp(a->sizes, b->sizes, sizeof(int64_t) * (size_t)a->ndim) &&
          !memcmp(a->strides, b->strides, sizeof(int64_t) * (size_t)a->ndim) &&
          (size_t)numel_of(a) * tt_dtype_size((tt_dtype)a->dtype) == a->storage->nbytes;
 }

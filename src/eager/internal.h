@@ -20,7 +20,7 @@ typedef struct tt_value {
   atomic_int owners;  // storages and caches only: who may read it later than what is already queued
   int32_t device;
   tt_dtype dtype;
-  tt_shape shape;     // dims follow the struct
+  tt_shape shape;  // dims follow the struct
   size_t nbytes;
   uint64_t sequence;  // the program that fills it; 0: filled at birth
   atomic_bool donated;
@@ -56,11 +56,11 @@ typedef struct tt_record {
   uint64_t hash;
   uint64_t *key;
   int32_t key_words;
-  struct tt_record *next;  // in the cache's bucket
+  struct tt_record *next;          // in the cache's bucket
   tt_pjrt_executable *executable;  // NULL: nothing to run
   tt_lowered lowered;
   const tt_op *op;
-  size_t new_bytes;   // of the results
+  size_t new_bytes;  // of the results
   int64_t temp_bytes;
 } tt_record;
 void tt_record_unref(tt_record *record);
@@ -94,7 +94,7 @@ typedef struct tt_task {
   bool *donate;
   tt_value *inline_inputs[TT_INLINE_VALUES], *inline_outputs[TT_INLINE_VALUES];
   bool inline_donate[TT_INLINE_VALUES];
-  void *heap;         // owned; holds the arrays when they don't fit
+  void *heap;  // owned; holds the arrays when they don't fit
 } tt_task;
 
 typedef struct tt_pending_assert {
@@ -105,8 +105,8 @@ typedef struct tt_pending_assert {
 
 typedef struct tt_queue {
   tt_task tasks[TT_QUEUE_LENGTH];
-  _Alignas(64) atomic_uint_fast64_t pushed;   // tasks enqueued; the next task's sequence is pushed + 1
-  _Alignas(64) atomic_uint_fast64_t launched; // tasks that the dispatch thread is done with
+  _Alignas(64) atomic_uint_fast64_t pushed;    // tasks enqueued; the next task's sequence is pushed + 1
+  _Alignas(64) atomic_uint_fast64_t launched;  // tasks that the dispatch thread is done with
   atomic_int sleeping, waiters;
   pthread_mutex_t mutex;
   pthread_cond_t wake, progress;
@@ -154,7 +154,8 @@ typedef struct tt_runtime {
   int32_t option_count;
   tt_generator **early_generators;  // default generators, made before there is a client
   struct {
-    atomic_int_fast64_t compiles, compile_ns, executions, hits, misses, h2d, d2h, h2d_bytes, d2h_bytes, syncs, fallbacks;
+    atomic_int_fast64_t compiles, compile_ns, executions, hits, misses, h2d, d2h, h2d_bytes, d2h_bytes, syncs,
+        fallbacks;
   } counters;
 } tt_runtime;
 extern tt_runtime tt_the_runtime;

@@ -33,7 +33,8 @@ tt_status *tt_call_state_init(tt_call_state *s, tt_op *op, const tt_arg *args, i
     return NULL;
   }
   size_t n = (size_t)s->tensor_count;
-  char *heap = s->heap_tensors = malloc(n * (sizeof *s->tensors + sizeof *s->slots + sizeof *s->storages + sizeof(int64_t)));
+  char *heap = s->heap_tensors =
+      malloc(n * (sizeof *s->tensors + sizeof *s->slots + sizeof *s->storages + sizeof(int64_t)));
   if (!heap) {
     return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
   }
@@ -116,8 +117,7 @@ static int32_t find_slot(tt_call_state *s, const tt_tensor *t, bool *out_first) 
 }
 
 static void put_slot(tt_call_state *s, const tt_slot *slot, const tt_tensor *t) {
-  bool same = slot->shape.rank == t->ndim &&
-              !memcmp(slot->shape.dims, t->sizes, sizeof(int64_t) * (size_t)t->ndim);
+  bool same = slot->shape.rank == t->ndim && !memcmp(slot->shape.dims, t->sizes, sizeof(int64_t) * (size_t)t->ndim);
   put(s, (uint64_t)slot->defined | (uint64_t)same << 1 | (uint64_t)slot->shape.rank << 8);
   if (!same) {
     put_all(s, slot->shape.dims, slot->shape.rank);
@@ -213,7 +213,12 @@ static void key_number(tt_call_state *s, const tt_op_arg *arg, const tt_number *
   put(s, TT_ARG_NUMBER | (uint64_t)number->type << 8 | (uint64_t)tt_op_arg_known(arg, number) << 16);
   if (arg->is_static || !arg->is_operand) {
     put(s, (uint64_t)number->u.i);  // the bits of a double too
-    put(s, number->type == TT_C128 ? (uint64_t)((union { double f; uint64_t u; }){.f = number->u.f[1]}).u : 0);
+    put(s, number->type == TT_C128 ? (uint64_t)((union {
+                                       double f;
+                                       uint64_t u;
+                                     }){.f = number->u.f[1]})
+                                         .u
+                                   : 0);
   }
 }
 

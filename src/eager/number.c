@@ -23,7 +23,8 @@ static uint16_t to_small_float(float f, int exponent_bits, int mantissa_bits, bo
   uint16_t sign = (uint16_t)(signbit(f) ? 1 << (exponent_bits + mantissa_bits) : 0);
   uint16_t nan_bits = (uint16_t)((1 << (exponent_bits + mantissa_bits)) - 1);
   if (isnan(f)) {
-    return sign | (has_inf ? (uint16_t)(((1 << exponent_bits) - 1) << mantissa_bits | 1 << (mantissa_bits - 1)) : nan_bits);
+    return sign |
+           (has_inf ? (uint16_t)(((1 << exponent_bits) - 1) << mantissa_bits | 1 << (mantissa_bits - 1)) : nan_bits);
   }
   double a = fabs((double)f);
   int exponent;
@@ -41,9 +42,10 @@ static uint16_t to_small_float(float f, int exponent_bits, int mantissa_bits, bo
   frexp(value, &top);
   int field = top - 1 + bias;
   uint16_t bits = isinf(value) || field >= 1 << exponent_bits ? (uint16_t)(max_finite + 1)
-                  : field <= 0 ? (uint16_t)ldexp(value, bias - 1 + mantissa_bits)
-                               : (uint16_t)(((unsigned)field << mantissa_bits) |
-                                            ((unsigned)ldexp(value, mantissa_bits - (top - 1)) & ((1u << mantissa_bits) - 1)));
+                  : field <= 0
+                      ? (uint16_t)ldexp(value, bias - 1 + mantissa_bits)
+                      : (uint16_t)(((unsigned)field << mantissa_bits) |
+                                   ((unsigned)ldexp(value, mantissa_bits - (top - 1)) & ((1u << mantissa_bits) - 1)));
   return sign | (bits > max_finite ? (has_inf ? infinity : nan_bits) : bits);
 }
 

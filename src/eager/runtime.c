@@ -1,18 +1,16 @@
 // The one runtime object: settings, plugin, client, engines, and what every entry point asks first.
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include <dirent.h>
 
 #include "eager/internal.h"
 
-tt_runtime tt_the_runtime = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                             .mode = -1,
-                             .precision = TT_PRECISION_HIGHEST,
-                             .default_dtype = TT_F32};
+tt_runtime tt_the_runtime = {
+    .lock = PTHREAD_MUTEX_INITIALIZER, .mode = -1, .precision = TT_PRECISION_HIGHEST, .default_dtype = TT_F32};
 static _Thread_local int32_t current_device;
 
 uint64_t tt_time_ns(void) {
@@ -150,7 +148,8 @@ static tt_status *read_options(void) {
     if (!equals || equals == list) {
       return tt_error(TT_ERR_VALUE, "TORCH_TPU_XLA_OPTIONS must be name=value,...: \"%.*s\" is not", (int)length, list);
     }
-    TT_TRY(add_option(strndup(list, (size_t)(equals - list)), strndup(equals + 1, length - (size_t)(equals + 1 - list))));
+    TT_TRY(
+        add_option(strndup(list, (size_t)(equals - list)), strndup(equals + 1, length - (size_t)(equals + 1 - list))));
     list += length + (list[length] == ',');
   }
   return NULL;
@@ -252,8 +251,9 @@ static tt_status *start(void) {
     hooked = true;
   }
   if (rt->is_cpu && !setting("TORCH_TPU_PLATFORM") && !named) {
-    fprintf(stderr, "torch_tpu: no TPU on this machine; device \"tpu\" runs on XLA:CPU "
-                    "(TORCH_TPU_PLATFORM=cpu says so and silences this)\n");
+    fprintf(stderr,
+            "torch_tpu: no TPU on this machine; device \"tpu\" runs on XLA:CPU "
+            "(TORCH_TPU_PLATFORM=cpu says so and silences this)\n");
   }
   atomic_store_explicit(&rt->initialized, true, memory_order_release);
   return NULL;

@@ -19,8 +19,8 @@ tt_status *tt_value_from_host(tt_engine *engine, const void *data, tt_dtype dtyp
   if (!value) {
     return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
   }
-  tt_status *status = tt_pjrt_buffer_from_host(tt_the_runtime.client, engine->device, data, dtype, dims, rank,
-                                               &value->buffer);
+  tt_status *status =
+      tt_pjrt_buffer_from_host(tt_the_runtime.client, engine->device, data, dtype, dims, rank, &value->buffer);
   tt_count(&tt_the_runtime.counters.h2d, 1);
   tt_count(&tt_the_runtime.counters.h2d_bytes, (int64_t)value->nbytes);
   if (status) {
@@ -61,9 +61,9 @@ static uint32_t hash_scalar(const unsigned char *bytes, tt_dtype dtype) {
 // As PyTorch's message names the type.
 static const char *c_type_name(tt_dtype dtype) {
   static const char *const names[TT_DTYPE_COUNT] = {
-      [TT_S8] = "int8_t",     [TT_S16] = "int16_t",   [TT_S32] = "int",       [TT_S64] = "int64_t",
-      [TT_U8] = "uint8_t",    [TT_U16] = "uint16_t",  [TT_U32] = "uint32_t",  [TT_U64] = "uint64_t",
-      [TT_F16] = "c10::Half", [TT_BF16] = "c10::BFloat16", [TT_F32] = "float", [TT_F64] = "double"};
+      [TT_S8] = "int8_t",     [TT_S16] = "int16_t",        [TT_S32] = "int",      [TT_S64] = "int64_t",
+      [TT_U8] = "uint8_t",    [TT_U16] = "uint16_t",       [TT_U32] = "uint32_t", [TT_U64] = "uint64_t",
+      [TT_F16] = "c10::Half", [TT_BF16] = "c10::BFloat16", [TT_F32] = "float",    [TT_F64] = "double"};
   return (unsigned)dtype < TT_DTYPE_COUNT && names[dtype] ? names[dtype] : tt_dtype_torch_name(dtype);
 }
 

@@ -54,8 +54,8 @@ void tt_memory_add(atomic_int_fast64_t *now, atomic_int_fast64_t *peak, int64_t 
     return;
   }
   int64_t high = atomic_load_explicit(peak, memory_order_relaxed);
-  while (total > high && !atomic_compare_exchange_weak_explicit(peak, &high, total, memory_order_relaxed,
-                                                                memory_order_relaxed)) {
+  while (total > high &&
+         !atomic_compare_exchange_weak_explicit(peak, &high, total, memory_order_relaxed, memory_order_relaxed)) {
   }
 }
 

@@ -23,9 +23,9 @@ typedef struct tt_hlo_builder tt_hlo_builder;
 typedef struct tt_hlo_value {
   tt_dtype dtype;
   int32_t rank;
-  const int64_t *dims;  // rank of them, none negative
-  struct tt_hlo_op *op; // the operation that yields it
-  int32_t result;       // which of its results
+  const int64_t *dims;   // rank of them, none negative
+  struct tt_hlo_op *op;  // the operation that yields it
+  int32_t result;        // which of its results
 } tt_hlo_value;
 typedef const tt_hlo_value *tt_hlo;
 
@@ -183,14 +183,14 @@ tt_hlo tt_hlo_reduce(tt_hlo_reducer reducer, tt_hlo x, const int32_t *dims, int3
 typedef void (*tt_hlo_reduce_body)(void *context, tt_hlo_builder *b, const tt_hlo *left, const tt_hlo *right,
                                    tt_hlo *out);
 // Fills `results[count]` (NULLs on error).
-void tt_hlo_reduce_multi(const tt_hlo *xs, const tt_hlo *inits, int32_t count, const int32_t *dims,
-                         int32_t dim_count, tt_hlo_reduce_body body, void *context, tt_hlo *results);
+void tt_hlo_reduce_multi(const tt_hlo *xs, const tt_hlo *inits, int32_t count, const int32_t *dims, int32_t dim_count,
+                         tt_hlo_reduce_body body, void *context, tt_hlo *results);
 
 typedef struct tt_hlo_window {
-  const int64_t *sizes;          // rank of them
-  const int64_t *strides;        // NULL: 1s
-  const int64_t *base_dilation;  // NULL: 1s
-  const int64_t *dilation;       // NULL: 1s
+  const int64_t *sizes;               // rank of them
+  const int64_t *strides;             // NULL: 1s
+  const int64_t *base_dilation;       // NULL: 1s
+  const int64_t *dilation;            // NULL: 1s
   const int64_t *pad_low, *pad_high;  // NULL: 0s
 } tt_hlo_window;
 tt_hlo tt_hlo_reduce_window(tt_hlo_reducer reducer, tt_hlo x, const tt_hlo_window *window);
@@ -213,8 +213,8 @@ typedef struct tt_hlo_conv_dims {
   int32_t lhs_batch, lhs_feature, rhs_in_feature, rhs_out_feature, out_batch, out_feature;
   const int32_t *lhs_spatial, *rhs_spatial, *out_spatial;
   const int64_t *strides, *pad_low, *pad_high, *lhs_dilation, *rhs_dilation;  // NULL: 1s (pads: 0s)
-  const bool *reverse;                                                       // window reversal; NULL: none
-  int64_t feature_groups, batch_groups;                                      // 0 means 1
+  const bool *reverse;                                                        // window reversal; NULL: none
+  int64_t feature_groups, batch_groups;                                       // 0 means 1
 } tt_hlo_conv_dims;
 tt_hlo tt_hlo_convolution(tt_hlo lhs, tt_hlo rhs, const tt_hlo_conv_dims *dims, tt_hlo_precision precision);
 
@@ -258,8 +258,8 @@ void tt_hlo_top_k(tt_hlo x, int64_t k, tt_hlo *values, tt_hlo *indices);
 // THREE_FRY. `state`: ui64[2]. Bits of `dtype` (ui32 or ui64).
 tt_hlo tt_hlo_random_bits(tt_hlo state, tt_dtype dtype, const int64_t *dims, int32_t rank);
 tt_hlo tt_hlo_cholesky(tt_hlo x, bool lower);
-tt_hlo tt_hlo_triangular_solve(tt_hlo a, tt_hlo b, bool left_side, bool lower, bool unit_diagonal,
-                               bool transpose, bool conjugate);
+tt_hlo tt_hlo_triangular_solve(tt_hlo a, tt_hlo b, bool left_side, bool lower, bool unit_diagonal, bool transpose,
+                               bool conjugate);
 typedef enum tt_hlo_fft_kind { TT_FFT, TT_IFFT, TT_RFFT, TT_IRFFT } tt_hlo_fft_kind;
 tt_hlo tt_hlo_fft(tt_hlo_fft_kind kind, tt_hlo x, const int64_t *lengths, int32_t count);  // last dims, 1 to 3
 // `count` loop-carried values; `results` may be `inits`. cond yields a 0-d pred; body fills out[count] with the

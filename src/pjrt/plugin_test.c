@@ -196,6 +196,7 @@ static void test_topology_only_environment(void) {
   unsetenv("TPU_SKIP_MDS_QUERY");
 }
 
-TEST_MAIN(TEST(test_no_path), TEST(test_no_file), TEST(test_not_a_library), TEST(test_truncated), TEST(test_not_a_plugin), TEST(test_good),
-          TEST(test_relative_path), TEST(test_versions), TEST(test_struct_sizes), TEST(test_tables),
-          TEST(test_missing_functions), TEST(test_failing_initialise), TEST(test_topology_only_environment))
+TEST_MAIN(TEST(test_no_path), TEST(test_no_file), TEST(test_not_a_library), TEST(test_truncated),
+          TEST(test_not_a_plugin), TEST(test_good), TEST(test_relative_path), TEST(test_versions),
+          TEST(test_struct_sizes), TEST(test_tables), TEST(test_missing_functions), TEST(test_failing_initialise),
+          TEST(test_topology_only_environment))

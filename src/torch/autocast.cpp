@@ -1,6 +1,6 @@
 // AMP: the policies that PyTorch publishes for every device.
-#include <ATen/autocast_mode.h>
 #include <ATen/Operators.h>
+#include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
 namespace {
@@ -9,9 +9,10 @@ using namespace at;
 using namespace at::autocast;
 
 at::Tensor banned(const at::Tensor &, const at::Tensor &, const std::optional<at::Tensor> &, int64_t) {
-  TORCH_CHECK(false,
-              "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast. Combine the sigmoid "
-              "with the loss: torch.nn.functional.binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss.");
+  TORCH_CHECK(
+      false,
+      "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast. Combine the sigmoid "
+      "with the loss: torch.nn.functional.binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss.");
 }
 
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }

@@ -99,11 +99,11 @@ tt_number to_number(const c10::Scalar &scalar) {
 
 c10::Scalar to_scalar(const void *bytes, c10::ScalarType type) {
   switch (type) {
-#define TT_CASE(ctype, name)                 \
-  case c10::ScalarType::name: {              \
-    ctype value;                             \
+#define TT_CASE(ctype, name)                  \
+  case c10::ScalarType::name: {               \
+    ctype value;                              \
     std::memcpy(&value, bytes, sizeof value); \
-    return c10::Scalar(value);               \
+    return c10::Scalar(value);                \
   }
     AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_EXCEPT_COMPLEX_HALF_F8NZ(TT_CASE)
     TT_CASE(uint16_t, UInt16)
@@ -163,7 +163,8 @@ tt_tensor describe(const at::Tensor &tensor, const char *op) {
 }
 
 c10::DataPtr make_data_ptr(tt_storage *storage) {
-  return {tt_storage_address(storage), storage, [](void *context) { tt_storage_free(static_cast<tt_storage *>(context)); },
+  return {tt_storage_address(storage), storage,
+          [](void *context) { tt_storage_free(static_cast<tt_storage *>(context)); },
           c10::Device(kTpu, static_cast<c10::DeviceIndex>(tt_storage_device(storage)))};
 }
 

@@ -23,7 +23,8 @@ void cpu_fallback(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
   const auto &schema = op.schema();
   std::string name = schema.name() + (schema.overload_name().empty() ? "" : "." + schema.overload_name());
   int mode = g_mode;
-  TORCH_CHECK_NOT_IMPLEMENTED(mode != kError, name, " has no rule for tpu, and the CPU fallback is off: allow it with "
+  TORCH_CHECK_NOT_IMPLEMENTED(mode != kError, name,
+                              " has no rule for tpu, and the CPU fallback is off: allow it with "
                               "torch.tpu.cpu_fallback(\"warn\")");
   bool first;
   {
@@ -32,7 +33,8 @@ void cpu_fallback(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
   }
   tt_count_fallback();
   if (first && mode == kWarn) {
-    TORCH_WARN(name, " has no rule for tpu and runs on the CPU, with copies there and back. torch.tpu.fallback_ops() "
+    TORCH_WARN(name,
+               " has no rule for tpu and runs on the CPU, with copies there and back. torch.tpu.fallback_ops() "
                "lists such operators.");
   }
   at::native::cpu_fallback(op, stack);

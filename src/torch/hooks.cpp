@@ -120,9 +120,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 
   bool isPinnedPtr(const void *data) const override { return is_pinned(data); }
   c10::Allocator *getPinnedMemoryAllocator() const override { return pinned_allocator(); }
-  at::Device getDeviceFromPtr(void *) const override {
-    TORCH_CHECK(false, "a tpu address does not tell its device");
-  }
+  at::Device getDeviceFromPtr(void *) const override { TORCH_CHECK(false, "a tpu address does not tell its device"); }
 
   void resizePrivateUse1Bytes(const c10::Storage &storage, size_t nbytes) const override {
     c10::StorageImpl *impl = storage.unsafeGetStorageImpl();

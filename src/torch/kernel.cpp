@@ -73,9 +73,7 @@ int64_t int_of(const c10::IValue &value) {
                           : value.toSymInt().guard_int(__FILE__, __LINE__);
 }
 
-bool is_written(const c10::Argument &argument) {
-  return argument.alias_info() && argument.alias_info()->isWrite();
-}
+bool is_written(const c10::Argument &argument) { return argument.alias_info() && argument.alias_info()->isWrite(); }
 
 int alias_of(const c10::FunctionSchema &schema, const c10::Argument &returned) {
   for (size_t i = 0; returned.alias_info() && i < schema.arguments().size(); i++) {
@@ -170,7 +168,9 @@ struct Call {
   c10::SmallVector<tt_number, 8> numbers;
   c10::SmallVector<tt_tensor, 16> tensors;
 
-  Call(const Kernel &k, Stack &s) : kernel(k), stack(s), base(s.size() - k.args_.size()) { args.resize(k.args_.size()); }
+  Call(const Kernel &k, Stack &s) : kernel(k), stack(s), base(s.size() - k.args_.size()) {
+    args.resize(k.args_.size());
+  }
 
   const c10::IValue &value(size_t i) const { return stack[base + i]; }
 
@@ -291,7 +291,8 @@ struct Call {
     }
     switch (info.kind) {
       case TT_KIND_TENSOR:
-        if (C10_UNLIKELY(v.toTensor().defined() && (v.toTensor().is_conj() || v.toTensor().is_neg()) && !info.is_written)) {
+        if (C10_UNLIKELY(v.toTensor().defined() && (v.toTensor().is_conj() || v.toTensor().is_neg()) &&
+                         !info.is_written)) {
           resolve_bits(i);
         }
         convert_tensor(info, v.toTensor(), out);

@@ -21,11 +21,11 @@ class Kernel final : public c10::OperatorKernel {
  private:
   struct Arg {
     tt_arg_kind kind;
-    bool is_operand;   // travels as a number
-    bool is_device;    // a Device argument
-    bool is_written;   // in-place: must not overlap itself
-    bool is_indices;   // a list of indices: boolean masks are expanded first
-    bool is_total;     // repeat_interleave's output_size: the sum of the repeats, read back when it is not given
+    bool is_operand;  // travels as a number
+    bool is_device;   // a Device argument
+    bool is_written;  // in-place: must not overlap itself
+    bool is_indices;  // a list of indices: boolean masks are expanded first
+    bool is_total;    // repeat_interleave's output_size: the sum of the repeats, read back when it is not given
   };
   tt_arg_schema add_argument(const c10::Argument &argument);
 

@@ -136,7 +136,8 @@ Tensor &set_tensor(Tensor &self, const Tensor &source) {
 }
 
 Tensor &set_empty(Tensor &self) {
-  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, make_data_ptr(new_storage(self.device(), 0)), allocator(), true);
+  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, make_data_ptr(new_storage(self.device(), 0)), allocator(),
+                       true);
   return set_storage_offset(self, std::move(storage), 0, {0}, {});
 }
 
@@ -149,8 +150,7 @@ bool is_set_to(const Tensor &self, const Tensor &other) {
 // Module.to() keeps its Parameter objects if their data may be swapped between the CPU and tpu.
 bool compatible(const Tensor &self, const Tensor &from) {
   auto plain = [](const Tensor &t) { return (t.is_cpu() || t.device().type() == kTpu) && t.layout() == c10::kStrided; };
-  return (plain(self) && plain(from)) ||
-         self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
+  return (plain(self) && plain(from)) || self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
 }
 
 // ---- copies ----

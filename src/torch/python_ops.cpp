@@ -1,6 +1,6 @@
 // Operators that exist for the Python package, which has no other way to a C++ object of PyTorch.
-#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/core/Generator.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <torch/library.h>
 
 namespace {

@@ -81,12 +81,26 @@ class Registrar {
   // How PyTorch names the out= form of an overload.
   static std::vector<std::string> out_overloads(const std::string &overload) {
     if (overload.empty()) {
-      return {"out", "grad_input", "output", "forward", "values", "Tensor_out", "default_out", "correction_out", "x_out",
-              "all_out", "unary_out", "dtype_out", "L", "X"};
+      return {"out",   "grad_input", "output",    "forward",   "values", "Tensor_out", "default_out", "correction_out",
+              "x_out", "all_out",    "unary_out", "dtype_out", "L",      "X"};
     }
     const std::string last = overload.substr(overload.rfind('_') + 1);  // sum.dim_IntList, sum.IntList_out
-    return {overload + "_out", last + "_out", "out", "out_" + overload, overload + "_max", overload + "_min", overload + "_values",
-            "dim_max", "dim_min", "grad_input", "values_" + overload, "dim_values", "values", "out_mode", "L", "output"};
+    return {overload + "_out",
+            last + "_out",
+            "out",
+            "out_" + overload,
+            overload + "_max",
+            overload + "_min",
+            overload + "_values",
+            "dim_max",
+            "dim_min",
+            "grad_input",
+            "values_" + overload,
+            "dim_values",
+            "values",
+            "out_mode",
+            "L",
+            "output"};
   }
   void install(const std::string &rule, const c10::OperatorHandle &handle) {
     const auto &schema = handle.schema();

@@ -68,8 +68,7 @@ def test_training_compiles_in_its_first_turn(run_python, count_plugin, optimizer
     code = TRAINING.replace("OPTIMIZER", optimizer).replace("SET_TO_NONE", str(set_to_none))
     history = eval(run_python(code, **count_plugin).stdout.splitlines()[-1])
     assert history[0] > 0
-    # Momentum appears after the first turn. Gradients that stay are new in the first turn, and accumulated into from the
-    # second on.
+    # Momentum appears after the first turn; gradients that stay are accumulated into from the second on.
     first = 2 if not set_to_none or "SGD" in optimizer else 1
     assert history[first:] == [0] * (len(history) - first), history
 
