@@ -105,6 +105,9 @@ tt_arg_schema Kernel::add_argument(const c10::Argument &argument) {
                    .is_indices = argument.name() == "indices" && kind == TT_KIND_TENSORS,
                    .is_total = argument.name() == "output_size" && !args_.empty() && args_[0].kind == TT_KIND_TENSOR &&
                                argument.type()->kind() == c10::TypeKind::OptionalType && kind == TT_KIND_INT});
+  if (args_.back().is_written) {
+    written_.push_back(args_.size() - 1);
+  }
   tt_arg_schema schema{};
   schema.name = argument.name().c_str();
   schema.kind = kind;
@@ -179,6 +182,7 @@ struct Call {
     for (size_t i = 0; i < args.size(); i++) {
       convert(i);
     }
+    refuse_overlap();
     tt_results results;
     check(tt_call(kernel.op_, args.data(), static_cast<int32_t>(args.size()), device, &results));
     if (C10_UNLIKELY(results.resize_arg >= 0)) {
@@ -189,6 +193,18 @@ struct Call {
   }
 
  private:
+  // As TensorIterator: a result may be an operand, but not lie across one.
+  void refuse_overlap() const {
+    for (size_t written : kernel.written_) {
+      for (size_t i = 0; i < args.size(); i++) {
+        if (i != written && args[i].tag == TT_ARG_TENSOR && args[written].tag == TT_ARG_TENSOR &&
+            args[i].u.tensor.storage == args[written].u.tensor.storage) {
+          at::assert_no_partial_overlap(value(written).toTensor(), value(i).toTensor());
+        }
+      }
+    }
+  }
+
   // The lists are sized first: the descriptions point into them.
   void reserve() {
     size_t int_count = 0, float_count = 0, number_count = 0, tensor_count = 0;

@@ -32,6 +32,7 @@ class Kernel final : public c10::OperatorKernel {
   tt_op *op_ = nullptr;
   std::string name_;
   std::vector<Arg> args_;
+  std::vector<size_t> written_;  // tensor arguments that the operator writes
   std::vector<int> return_alias_;
   std::vector<bool> return_is_list_, return_is_int_;
   int self_ = -1;  // the tensor that `indices` index

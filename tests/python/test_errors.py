@@ -242,3 +242,16 @@ def test_platform_that_is_not_there(run_python):
     done = run_python(USE, TORCH_TPU_PLATFORM="tpu", TORCH_TPU_PJRT_PLUGIN=None, TPU_SKIP_MDS_QUERY=1)
     assert "tpu" in done.stdout.lower()
     assert "TORCH_TPU_PLATFORM" in run_python(USE, TORCH_TPU_PLATFORM="abacus").stdout
+
+
+def test_partial_overlap():
+    """A result may be an operand, but not lie across one."""
+    for device in ("cpu", "tpu"):
+        x = torch.arange(6.0, device=device)
+        with pytest.raises(RuntimeError, match="unsupported operation"):
+            x[1:].add_(x[:-1])
+        with pytest.raises(RuntimeError, match="unsupported operation"):
+            torch.mul(x[:3], 2, out=x[1:4])
+        x[::2].add_(x[1::2])
+        x.add_(x)
+        assert x.tolist() == [2.0, 2.0, 10.0, 6.0, 18.0, 10.0]
