@@ -93,7 +93,7 @@ class Text:
 
 
 class Trainer:
-    """A model on a device with its optimizer. A step ends when its loss is known."""
+    """A model on a device with its optimizer. A step ends when the device is done with it."""
 
     def __init__(self, model, device, options):
         self.device = device
@@ -113,6 +113,8 @@ class Trainer:
         self.optimizer.step()
         self.schedule.step()
         self.losses.append(loss.item())
+        if torch.device(self.device).type != "cpu":
+            torch.accelerator.synchronize()  # the loss is known before the weights are updated
         self.seconds.append(time.perf_counter() - start)
         self.compiles.append(compile_count(self.device) - compiled)
         return self.losses[-1]
