@@ -225,6 +225,7 @@ static void test_bad_path(void) {
 }
 
 static atomic_bool enough;
+static atomic_int rounds;
 
 static void work(void *data) {
   (void)data;
@@ -233,6 +234,7 @@ static void work(void *data) {
     tt_trace_begin("part");
     tt_trace_end();
     tt_trace_end();
+    atomic_fetch_add(&rounds, 1);
   }
 }
 
@@ -254,7 +256,10 @@ static void test_threads_while_it_starts_and_stops(void) {
     CHECK_OK(tt_trace_stop(NULL));
   }
   tt_trace_start();
-  tt_sleep_ns(5000000);
+  // One round a thread may have begun before the start; after more than those, one is whole.
+  for (int before = atomic_load(&rounds); atomic_load(&rounds) < before + 4;) {
+    tt_sleep_ns(100000);
+  }
   // The spans of a thread that has ended are there, too.
   tt_thread *thread;
   REQUIRE_OK(tt_thread_create("short-lived", 0, once, NULL, &thread));
