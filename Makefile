@@ -4,6 +4,7 @@ BUILD ?= build
 VENV ?= .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PYTEST_ARGS ?=
+OPINFO_ARGS ?=
 # A folder with env.sh and an environment that has the peer, for bench.
 PEER_ENV ?=
 
@@ -18,8 +19,8 @@ INSTALLED := $(VENV)/.installed
 PLUGINS := TT_TEST_FAKE_PLUGIN=$(abspath $(BUILD))/release/lib/fake_pjrt.so \
            TT_TEST_COUNT_PLUGIN=$(abspath $(BUILD))/release/lib/count_pjrt.so
 
-.PHONY: all setup setup-hf setup-tpu setup-jax build test test-c test-asan test-tsan test-py test-wheel demo bench \
-        wheel lint format clean distclean help
+.PHONY: all setup setup-hf setup-tpu setup-jax build test test-c test-asan test-tsan test-py test-wheel opinfo demo \
+        bench wheel lint format clean distclean help
 
 all: build
 
@@ -28,6 +29,7 @@ help:
 	@echo "make test      everything: C tests under the sanitizers, then the Python tests"
 	@echo "make build     the library, the shim, and an editable install in $(VENV)"
 	@echo "make test-c | test-py | test-wheel | bench | wheel | lint | format | clean | distclean"
+	@echo "make opinfo    every operator and dtype against the CPU, with a table; goes on where it stopped (OPINFO_ARGS)"
 	@echo "make setup-hf | setup-tpu | setup-jax    optional packages"
 
 # --- Environment ----------------------------------------------------------------------------------------------------
@@ -76,6 +78,11 @@ test-asan test-tsan: test-%: $(BUILD)/%/build.ninja
 
 test-py: build
 	@$(PLUGINS) $(PY) -m pytest $(PYTEST_ARGS)
+
+# PyTorch's OpInfo database against the CPU. Results: build/opinfo; the table: docs/reference/operators.md.
+opinfo: build
+	@TORCH_TPU_FAST_COMPILE=1 $(PY) tests/opinfo/run.py $(OPINFO_ARGS); code=$$?; \
+	$(PY) tests/opinfo/table.py && exit $$code
 
 # --- The rest --------------------------------------------------------------------------------------------------------
 # The wheel by itself, first with its own shim, then with one that is built at import.

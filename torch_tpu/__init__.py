@@ -18,9 +18,6 @@ def _autoload():
 
             if _loader.autoload():
                 return
-        # A later `import torch_tpu` asks for the device: it must run this module again.
-        for name in [name for name in sys.modules if name.partition(".")[0] == "torch_tpu"]:
-            del sys.modules[name]
     except Exception as error:
         import warnings
 
@@ -29,6 +26,9 @@ def _autoload():
             RuntimeWarning,
             stacklevel=2,
         )
+    # A later `import torch_tpu` asks for the device: it must run this module again.
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torch_tpu"]:
+        del sys.modules[name]
 
 
 def load():

@@ -1,16 +1,46 @@
-"""What PyTorch has no hook for: DLPack, pickling between processes, and the process group's name."""
+"""What PyTorch has no hook for: the precision of products, DLPack, pickling between processes, the process group's
+name, and the end of the interpreter.
+"""
 
+import atexit
+import functools
 import sys
+import time
+from pathlib import Path
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
+from torch_tpu import _lib
+
 
 def install():
+    _install_precision()
     _install_dlpack()
     _install_storage_files()
     _install_pickling()
     _install_process_group()
+    atexit.register(_wait_for_autograd)
+
+
+# ---- precision ----
+# torch.set_float32_matmul_precision tells no backend, and asking at each operator would cost.
+_PRECISIONS = {"medium": 0, "high": 1, "highest": 2}
+
+
+def _install_precision():
+    set_precision = torch.set_float32_matmul_precision
+
+    def update():
+        _lib.runtime().tt_set_matmul_precision(_PRECISIONS[torch.get_float32_matmul_precision()])
+
+    @functools.wraps(set_precision)
+    def set_float32_matmul_precision(precision):
+        set_precision(precision)
+        update()
+
+    torch.set_float32_matmul_precision = set_float32_matmul_precision
+    update()
 
 
 # ---- DLPack ----
@@ -110,3 +140,30 @@ def _install_process_group():
 
 def _no_process_group(*args, **kwargs):
     raise NotImplementedError('the process group "tpu_dist" is not implemented yet; "gloo" works on CPU tensors')
+
+
+# ---- exit ----
+# backward() returns before the device's autograd thread has freed what it used, Python objects among it. A thread that
+# asks for the interpreter's lock after the interpreter began to end is unwound, and PyTorch aborts the process.
+def _wait_for_autograd(limit_s=1.0):
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        states = _autograd_threads()
+        if states:
+            time.sleep(0.001)  # without the lock: who waits for it wakes up
+            states = _autograd_threads()
+        if "R" not in states:
+            return
+
+
+def _autograd_threads():
+    """The scheduler's states of the threads of autograd: "S" sleeps, "R" runs."""
+    states = set()
+    for task in Path("/proc/self/task").glob("*/stat"):
+        try:
+            name, _, fields = task.read_text().partition("(")[2].rpartition(")")
+        except OSError:  # the thread has ended
+            continue
+        if name.startswith("pt_autograd"):
+            states.add(fields.split()[0])
+    return states

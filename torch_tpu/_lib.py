@@ -70,6 +70,8 @@ _PROTOTYPES = {
     "tt_get_eager_mode": (ctypes.c_int, []),
     "tt_set_eager_mode": (None, [ctypes.c_int]),
     "tt_set_check_nan": (None, [ctypes.c_bool]),
+    "tt_set_matmul_precision": (None, [_int]),
+    "tt_get_matmul_precision": (_int, []),
     "tt_synchronize": (_Status, [_int]),
     "tt_is_idle": (ctypes.c_bool, [_int]),
     "tt_get_counters": (None, [ctypes.POINTER(Counters)]),

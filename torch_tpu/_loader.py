@@ -64,15 +64,14 @@ def _load():
     torch.utils.rename_privateuse1_backend("tpu")
     from torch_tpu import _integration, tpu
 
+    mode = os.environ.get("TORCH_TPU_CPU_FALLBACK")
+    if mode:
+        tpu.cpu_fallback(mode)  # here, so that a wrong one leaves nothing half done
     torch._register_device_module("tpu", tpu)
     for name in ("amp", "memory", "random", "streams"):
         sys.modules[f"torch.tpu.{name}"] = getattr(tpu, name)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _integration.install()
-
-    mode = os.environ.get("TORCH_TPU_CPU_FALLBACK")
-    if mode:
-        tpu.cpu_fallback(mode)
 
 
 def _shim_path(torch):

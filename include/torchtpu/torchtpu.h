@@ -54,7 +54,7 @@ void tt_set_default_dtype(tt_dtype dtype);  // torch.get_default_dtype(), kept i
 
 // Waits for everything enqueued on `device` (-1: all), then raises what failed: the first error, once.
 TT_MUST_USE tt_status *tt_synchronize(int32_t device);
-bool tt_is_idle(int32_t device);  // nothing queued and nothing running
+bool tt_is_idle(int32_t device);  // nothing queued and nothing running on it (-1: on any)
 
 // ======== statistics ========
 typedef struct tt_counters {

@@ -275,6 +275,10 @@ tt_hlo tt_cast(tt_hlo x, tt_dtype dtype) {
   if (tt_opmath(dtype) != dtype && x->dtype != TT_F32 && x->dtype != TT_PRED) {
     x = tt_hlo_convert(x, TT_F32);
   }
+  if (dtype == TT_F8E4M3FN) {  // c10 saturates what does not fit, infinities too; XLA makes it NaN
+    x = tt_hlo_convert(x, TT_F32);
+    x = tt_hlo_clamp(tt_hlo_const_like(x, -448), x, tt_hlo_const_like(x, 448));
+  }
   return tt_hlo_convert(x, dtype);
 }
 

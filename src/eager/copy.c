@@ -13,15 +13,17 @@ static tt_op *internal_ops[OP_COUNT];
 static void register_internal_ops(void) {
   static const tt_arg_schema self = {.name = "self", .kind = TT_KIND_TENSOR};
   const tt_arg_schema copy[] = {self, {.name = "src", .kind = TT_KIND_TENSOR}};
-  const tt_arg_schema retype[] = {
-      self, {.name = "dtype", .kind = TT_KIND_DTYPE}, {.name = "sizes", .kind = TT_KIND_INTS}};
+  const tt_arg_schema retype[] = {self,
+                                  {.name = "dtype", .kind = TT_KIND_DTYPE},
+                                  {.name = "sizes", .kind = TT_KIND_INTS},
+                                  {.name = "count", .kind = TT_KIND_INT}};
   const tt_arg_schema resize[] = {self, {.name = "count", .kind = TT_KIND_INT}};
   static const int32_t in_place[] = {0}, fresh[] = {-1};
   static const bool single[] = {false};
   const tt_op_schema schemas[OP_COUNT] = {
       [OP_COPY] = {"tt::copy_", 2, copy, 1, in_place, single, -1},
       [OP_CONTIGUOUS] = {"tt::contiguous", 1, &self, 1, fresh, single, -1},
-      [OP_RETYPE] = {"tt::retype", 3, retype, 1, fresh, single, -1},
+      [OP_RETYPE] = {"tt::retype", 4, retype, 1, fresh, single, -1},
       [OP_RESIZE] = {"tt::resize", 2, resize, 1, fresh, single, -1},
   };
   for (int32_t i = 0; i < OP_COUNT; i++) {
@@ -151,6 +153,15 @@ tt_status *tt_copy_from_host(const tt_tensor *destination, const void *data) {
   return status;
 }
 
+// Whether the storage's value has `nbytes` bytes, or there is none. A value whose elements don't divide the storage
+// ends with an element that is partly outside.
+static bool fills(tt_engine *engine, const tt_storage *storage, size_t nbytes) {
+  pthread_mutex_lock(&engine->lock);
+  bool same = !storage->value || storage->value->nbytes == nbytes;
+  pthread_mutex_unlock(&engine->lock);
+  return same;
+}
+
 // Waits until the value has its buffer.
 static tt_status *wait_for_value(tt_engine *engine, const tt_value *value) {
   tt_queue_wait(engine, value->sequence);
@@ -192,7 +203,7 @@ tt_status *tt_copy_to_host(const tt_tensor *source, void *data) {
   if (nbytes == 0) {
     return NULL;
   }
-  if (is_whole(source)) {
+  if (is_whole(source) && fills(engine, source->storage, nbytes)) {
     return read_storage(engine, source->storage, data, nbytes);
   }
   tt_storage *packed;
@@ -284,6 +295,12 @@ tt_status *tt_copy(const tt_tensor *destination, const tt_tensor *source) {
 }
 
 // ---- storages as a whole ----
+// Elements that hold `nbytes` bytes.
+static int64_t element_count(size_t nbytes, tt_dtype dtype) {
+  size_t size = tt_dtype_size(dtype);
+  return (int64_t)(nbytes / size + (nbytes % size != 0));
+}
+
 // Runs `op` on all of the storage (its argument 0 is filled in here) and gives the result.
 static tt_status *transform(tt_storage *storage, tt_value *value, internal_op op, tt_arg *args, int32_t count,
                             tt_storage **out) {
@@ -342,13 +359,14 @@ tt_status *tt_storage_retype(const tt_tensor *tensor, tt_storage **out_copy) {
       return NULL;
     }
   }
-  tt_arg args[3] = {{0},
+  tt_arg args[4] = {{0},
                     {.tag = TT_ARG_INT, .u.i = tensor->dtype},
-                    {.tag = TT_ARG_INTS, .count = (uint32_t)tensor->ndim, .u.ints = tensor->sizes}};
+                    {.tag = TT_ARG_INTS, .count = (uint32_t)tensor->ndim, .u.ints = tensor->sizes},
+                    {.tag = TT_ARG_INT, .u.i = element_count(storage->nbytes, (tt_dtype)tensor->dtype)}};
   if (!is_whole(tensor)) {
     args[2].tag = TT_ARG_NONE;
   }
-  tt_status *status = transform(storage, value, OP_RETYPE, args, 3, &fresh);
+  tt_status *status = transform(storage, value, OP_RETYPE, args, 4, &fresh);
   if (!status && out_copy) {
     *out_copy = fresh;
   } else if (!status) {
@@ -372,7 +390,7 @@ tt_status *tt_storage_resize(tt_storage *storage, size_t nbytes) {
     set_value(engine, storage, NULL);
   } else if (value) {
     tt_storage *fresh;
-    tt_arg args[2] = {{0}, {.tag = TT_ARG_INT, .u.i = (int64_t)(nbytes / tt_dtype_size(value->dtype))}};
+    tt_arg args[2] = {{0}, {.tag = TT_ARG_INT, .u.i = element_count(nbytes, value->dtype)}};
     status = transform(storage, value, OP_RESIZE, args, 2, &fresh);
     if (!status) {
       move_value(engine, storage, value, fresh);

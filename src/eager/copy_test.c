@@ -199,6 +199,11 @@ static void test_retype(void) {
   drop(&z);
   pair = tensor_over(odd.storage, TT_F32, DIMS(3), 0);
   CHECK_ERROR(add(&pair, &pair, &z), TT_ERR_RUNTIME, "outside of its storage");
+  // They are there when the type is the old one again.
+  to = ref(&odd);
+  CHECK_OK(tt_copy_to_host(&to, data));
+  CHECK_OK(add(&odd, &odd, &z));
+  drop(&z);
   drop(&odd);
   eager_check_empty(&fake);
 }

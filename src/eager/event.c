@@ -32,7 +32,11 @@ void tt_event_unref(tt_event *event) {
   }
 }
 
-void tt_event_free(tt_event *event) { tt_event_unref(event); }
+void tt_event_free(tt_event *event) {
+  if (!tt_in_bad_fork()) {  // to destroy a condition that a thread of the parent waits on would wait for that thread
+    tt_event_unref(event);
+  }
+}
 
 void tt_event_complete_now(tt_event *event) {
   pthread_mutex_lock(&event->mutex);

@@ -32,6 +32,10 @@ tt_status *tt_call_state_init(tt_call_state *s, tt_op *op, const tt_arg *args, i
     s->flat_dims = s->inline_dims;
     return NULL;
   }
+  if (s->tensor_count > INT16_MAX) {  // tt_call_tensor.slot
+    return tt_error(TT_ERR_RUNTIME, "%s(): a call with %d tensors; at most %d are supported on tpu", op->short_name,
+                    s->tensor_count, INT16_MAX);
+  }
   size_t n = (size_t)s->tensor_count;
   char *heap = s->heap_tensors =
       malloc(n * (sizeof *s->tensors + sizeof *s->slots + sizeof *s->storages + sizeof(int64_t)));
@@ -141,8 +145,11 @@ static tt_status *check_tensor(const tt_call_state *s, const tt_tensor *t) {
   return NULL;
 }
 
-// A tensor may reach outside of its storage once that was resized, or filled from elsewhere.
+// A tensor may reach outside of its storage once that was resized, or filled from elsewhere. The value may reach
+// outside too, with its last element.
 static bool lies_within(const tt_tensor *t, int64_t numel) {
+  int64_t whole = (int64_t)(t->storage->nbytes / tt_dtype_size((tt_dtype)t->dtype));
+  numel = numel < whole ? numel : whole;
   int64_t last = t->offset, reach;
   for (int32_t i = 0; i < t->ndim; i++) {
     if (t->sizes[i] == 0) {
@@ -179,14 +186,16 @@ static tt_status *key_tensor(tt_call_state *s, const tt_op_arg *arg, const tt_te
   if (slot->dtype != (tt_dtype)t->dtype) {
     s->retype = t;
     s->retype_copy = !first;
-    return first || !arg->is_out ? NULL
-                                 : tt_error(TT_ERR_RUNTIME,
-                                            "%s(): out= shares its storage with an operand of another dtype: clone one "
-                                            "of them",
-                                            s->op->short_name);
+    bool written = arg->is_out || arg->is_written || arg - s->op->args == s->op->mutated_list;
+    return first || !written
+               ? NULL  // a copy will do, unless it is written to
+               : tt_error(TT_ERR_RUNTIME,
+                          "%s(): %s shares its storage with an operand of another dtype: clone one of them",
+                          s->op->short_name, arg->is_out ? "out=" : arg->name);
   }
   bool canonical = is_canonical(t, &numel);
-  if (canonical && t->offset == 0 && numel == slot->shape.numel) {
+  if (canonical && t->offset == 0 && numel == slot->shape.numel &&
+      (size_t)numel * tt_dtype_size(slot->dtype) <= t->storage->nbytes) {
     out->kind = TT_VIEW_FULL;
   } else if (!lies_within(t, slot->shape.numel)) {
     return tt_error(TT_ERR_RUNTIME, "%s(): a tensor reaches outside of its storage of %zu bytes: was that resized?",
@@ -200,8 +209,9 @@ static tt_status *key_tensor(tt_call_state *s, const tt_op_arg *arg, const tt_te
   if (!canonical) {
     put_all(s, t->strides, t->ndim);
   }
-  // What a storage held is left out while nothing in this call can look at it.
-  bool overwritten = first && s->op->rule->overwrites && arg->is_written && out->kind == TT_VIEW_FULL;
+  // What a storage held is left out while nothing in this call can look at it. An empty tensor is FULL too, and leaves
+  // its storage as it is.
+  bool overwritten = first && s->op->rule->overwrites && arg->is_written && out->kind == TT_VIEW_FULL && numel > 0;
   if (first ? !overwritten : slot->unkeyed) {
     put_slot(s, slot, t);
   }

@@ -79,7 +79,8 @@ void tt_queue_wait(tt_engine *engine, uint64_t sequence) {
 void tt_queue_drain(tt_engine *engine) {
   pthread_mutex_lock(&engine->lock);
   uint64_t sequence = atomic_load(&engine->queue.pushed);
-  if (atomic_load(&engine->queue.busy) || sequence != atomic_load(&engine->queue.launched)) {
+  // `launched` first: a program is marked busy before it counts as launched, so what is read here can't be from before.
+  if (sequence != atomic_load(&engine->queue.launched) || atomic_load(&engine->queue.busy)) {
     tt_queue_reserve(engine)->kind = TT_TASK_FENCE;
     sequence = tt_queue_push(engine);
   }

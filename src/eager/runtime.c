@@ -199,10 +199,12 @@ static tt_status *start_client(const char *path, bool named) {
     return tt_error(TT_ERR_UNAVAILABLE, "the plugin %s has no device", path);
   }
   TT_TRY(read_options());
-  rt->engines = calloc((size_t)count, sizeof *rt->engines);
+  size_t size = (size_t)count * sizeof *rt->engines;
+  rt->engines = aligned_alloc(_Alignof(tt_engine), size);  // the queue's counters have cache lines of their own
   if (!rt->engines) {
     return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
   }
+  memset(rt->engines, 0, size);
   rt->device_count = count;
   for (int32_t i = 0; i < count; i++) {
     TT_TRY(start_engine(&rt->engines[i], i));
@@ -385,7 +387,8 @@ tt_status *tt_synchronize(int32_t device) {
   if (!atomic_load(&tt_the_runtime.initialized)) {
     return NULL;  // nothing was ever enqueued
   }
-  TT_TRY(tt_init());
+  tt_engine *engine;
+  TT_TRY(tt_engine_of(device, &engine));
   tt_count(&tt_the_runtime.counters.syncs, 1);
   tt_status *first = NULL;
   for (int32_t i = 0; i < tt_the_runtime.device_count; i++) {
@@ -405,9 +408,12 @@ tt_status *tt_synchronize(int32_t device) {
 
 bool tt_is_idle(int32_t device) {
   tt_runtime *rt = &tt_the_runtime;
-  if (!tt_runtime_ready() || device < 0 || device >= rt->device_count) {
-    return true;
+  for (int32_t i = 0; tt_runtime_ready() && i < rt->device_count; i++) {
+    tt_queue *queue = &rt->engines[i].queue;
+    if ((device < 0 || i == device) &&
+        (atomic_load(&queue->launched) != atomic_load(&queue->pushed) || atomic_load(&queue->busy))) {
+      return false;
+    }
   }
-  tt_queue *queue = &rt->engines[device].queue;
-  return atomic_load(&queue->launched) == atomic_load(&queue->pushed) && !atomic_load(&queue->busy);
+  return true;
 }

@@ -53,10 +53,6 @@ __attribute__((visibility("default"))) const char *tt_shim_fallback_ops() {
   }
   return text.c_str();
 }
-__attribute__((visibility("default"))) void tt_shim_reset_fallback_ops() {
-  std::lock_guard<std::mutex> lock(g_mutex);
-  g_counts.clear();
-}
 }
 
 namespace {

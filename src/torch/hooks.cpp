@@ -49,7 +49,8 @@ class Generator final : public c10::GeneratorImpl {
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
     at::Tensor tensor = at::detail::empty_cpu({16}, c10::ScalarType::Byte);
-    uint64_t words[2] = {state(0), state(1)};
+    uint64_t words[2];
+    tt_generator_get(handle_, &words[0], &words[1]);
     std::memcpy(tensor.mutable_data_ptr(), words, sizeof words);
     return tensor.getIntrusivePtr();
   }
@@ -67,7 +68,9 @@ class Generator final : public c10::GeneratorImpl {
   }
   Generator *clone_impl() const override {
     auto *copy = new Generator(device().index(), nullptr);
-    tt_generator_set(copy->handle_, state(0), state(1));
+    uint64_t words[2];
+    tt_generator_get(handle_, &words[0], &words[1]);
+    tt_generator_set(copy->handle_, words[0], words[1]);
     return copy;
   }
   tt_generator *handle_;

@@ -2,7 +2,10 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/util/SmallVector.h>
+
+#include <atomic>
 
 namespace torchtpu {
 
@@ -71,6 +74,16 @@ int64_t int_of(const c10::IValue &value) {
   return value.isInt()    ? value.toInt()
          : value.isBool() ? static_cast<int64_t>(value.toBool())
                           : value.toSymInt().guard_int(__FILE__, __LINE__);
+}
+
+// torch.set_default_dtype() tells nobody, so each call looks.
+void sync_default_dtype() {
+  static std::atomic<c10::ScalarType> known{c10::ScalarType::Float};
+  c10::ScalarType type = c10::get_default_dtype_as_scalartype();
+  if (C10_UNLIKELY(type != known.load(std::memory_order_relaxed))) {
+    tt_set_default_dtype(to_dtype(type));
+    known = type;
+  }
 }
 
 bool is_written(const c10::Argument &argument) { return argument.alias_info() && argument.alias_info()->isWrite(); }
@@ -165,6 +178,7 @@ struct Call {
   Stack &stack;
   size_t base;
   int32_t device = -1;
+  bool resized = false;  // out= has been, once
   c10::SmallVector<tt_arg, 16> args;
   c10::SmallVector<int64_t, 64> ints;
   c10::SmallVector<double, 8> floats;
@@ -183,6 +197,7 @@ struct Call {
       convert(i);
     }
     refuse_overlap();
+    sync_default_dtype();
     tt_results results;
     check(tt_call(kernel.op_, args.data(), static_cast<int32_t>(args.size()), device, &results));
     if (C10_UNLIKELY(results.resize_arg >= 0)) {
@@ -364,8 +379,13 @@ struct Call {
     copy.storages = copy.inline_storages;
     tt_results_release(&copy);
     TORCH_CHECK(out.sizes() != c10::IntArrayRef(sizes), kernel.name_, "(): out= can't be resized to ", sizes);
+    TORCH_CHECK(
+        !resized, kernel.name_,
+        "(): unsupported operation: out= is an operand too: some elements of the input tensor and the written-to "
+        "tensor refer to a single memory location. Please clone() the tensor before performing the operation.");
     at::native::resize_output(out, sizes);
     Call again(kernel, stack);
+    again.resized = true;
     again.run();
   }
 

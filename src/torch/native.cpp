@@ -1,11 +1,14 @@
 // Operators that are about storages, not values: allocation, views, copies, resizing, and what needs the host.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/UnaryOps.h>
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/count_nonzero.h>
 #include <ATen/ops/empty.h>
@@ -14,6 +17,7 @@
 #include <ATen/ops/index.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/nonzero_static.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
@@ -275,6 +279,9 @@ Tensor &masked_select_out(const Tensor &self, const Tensor &mask, Tensor &out) {
 
 void record_stream(Tensor &, at::Stream) {}
 
+// nn.TransformerEncoder asks this before it packs a padded batch into a nested tensor, which the device doesn't have.
+bool left_aligned(const Tensor &, const Tensor &) { return false; }
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty));
   m.impl("empty_strided", TORCH_FN(empty_strided));
@@ -300,6 +307,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("masked_select", TORCH_FN(masked_select));
   m.impl("masked_select.out", TORCH_FN(masked_select_out));
   m.impl("record_stream", TORCH_FN(record_stream));
+  m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(left_aligned));
 }
 
 // Copies look at the bits themselves: resolving them first would copy again, and so on.
@@ -354,3 +362,14 @@ c10::List<std::optional<Tensor>> expand_indices(const Tensor &self, const c10::L
 }
 
 }  // namespace torchtpu
+
+namespace at::native {
+// torch.kaiser_window asks the stub. (The operand holds no positions on this device.)
+static void kaiser_window(TensorIteratorBase &iter, int64_t length, double beta) {
+  Tensor window = iter.tensor(0);
+  at::arange_out(window, length);
+  window.mul_(2.0 / static_cast<double>(length - 1)).sub_(1).square_().neg_().add_(1).sqrt_().mul_(beta).i0_();
+  window.div_(at::scalar_tensor(beta, at::kDouble).i0_().item<double>());
+}
+REGISTER_PRIVATEUSE1_DISPATCH(kaiser_window_stub, &kaiser_window)
+}  // namespace at::native

@@ -18,7 +18,12 @@ int64_t fused_sdp_choice(const Tensor &query, const Tensor &key, const Tensor &v
               query.numel() > 0 && key.numel() > 0 && value.numel() > 0 && query.size(0) == key.size(0) &&
               query.size(0) == value.size(0) && key.size(1) == value.size(1) && key.size(2) == value.size(2) &&
               query.size(3) == key.size(3) && (gqa ? query.size(1) % key.size(1) == 0 : query.size(1) == key.size(1));
-  if (!fits || (causal && mask)) {
+  // The fused operator has no batching rule.
+  constexpr c10::DispatchKeySet kTransformed(
+      {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
+  bool transformed = query.key_set().has_any(kTransformed) || key.key_set().has_any(kTransformed) ||
+                     value.key_set().has_any(kTransformed) || (mask && mask->key_set().has_any(kTransformed));
+  if (!fits || transformed || (causal && mask)) {
     return kMath;
   }
   if (mask) {

@@ -163,10 +163,25 @@ def test_a_failure_does_not_break_import_torch(run_python):
             import torch
         assert any("the library is damaged" in str(w.message) for w in caught)
         assert (torch.ones(2) + 1).sum().item() == 4
-        print("ok")
+        try:
+            import torch_tpu
+        except OSError as error:
+            print(error)
         """
     )
-    assert done.stdout == "ok\n"
+    assert done.stdout == "the library is damaged\n"
+    done = run_python(
+        """
+        import torch
+        assert not hasattr(torch, "tpu")
+        try:
+            import torch_tpu
+        except ValueError as error:
+            print(error)
+        """,
+        TORCH_TPU_CPU_FALLBACK="never",
+    )
+    assert done.stdout.startswith("cpu_fallback mode 'never' is none of")
 
 
 def test_import_time(run_python):

@@ -133,6 +133,8 @@ def test_synchronize():
     torch.tpu.synchronize()
     torch.tpu.synchronize(0)
     torch.tpu.synchronize("tpu:0")
+    with pytest.raises(RuntimeError, match="tpu:7 does not exist"):
+        torch.tpu.synchronize(7)
     assert _lib.runtime().tt_is_idle(-1)
 
 
@@ -201,6 +203,16 @@ def test_check_nan():
         assert (x + 1).cpu().tolist() == [1, 2]
         with pytest.raises(RuntimeError, match=r"(?i)nan"):
             x / x
+        y = torch.tensor([1.0, 0.0, 2.0, 0.0], device="tpu")
+        for write in (lambda: y[::2].div_(0), lambda: torch.div(y, y, out=torch.empty(4, device="tpu"))):
+            y[:] = torch.tensor([1.0, 0.0, 0.0, 1.0], device="tpu")
+            with pytest.raises(RuntimeError, match=r"div_?\(\): result 0 has a NaN"):
+                write()
+        y[::2] = 1
+        y[1:2] = torch.tensor([torch.nan])  # what lies beside a result isn't looked at
+        assert y[::2].mul_(2).cpu().tolist() == [2, 2]
+        with pytest.raises(RuntimeError, match=r"(?i)nan"):
+            torch.view_as_complex(y.reshape(2, 2)) * 2
         torch.tpu.set_check_nan(False)
         assert torch.isnan((x / x).cpu()[0])
 
@@ -279,6 +291,32 @@ def test_trace(tmp_path):
 def test_float32_products_are_float32():
     a = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close((a.tpu() @ a.tpu()).cpu(), a @ a, rtol=1e-5, atol=1e-5)
+
+
+def test_default_dtype_is_followed():
+    integers = torch.arange(3, device="tpu")
+    previous = torch.get_default_dtype()
+    try:
+        for dtype in (torch.float64, torch.float32, torch.bfloat16):
+            torch.set_default_dtype(dtype)
+            assert (integers / 2).dtype == integers.sqrt().dtype == (integers * 1.5).dtype == dtype
+    finally:
+        torch.set_default_dtype(previous)
+
+
+def test_matmul_precision_is_followed():
+    x = torch.ones(3, 5, device="tpu")
+    previous = torch.get_float32_matmul_precision()
+    try:
+        for number, precision in enumerate(("medium", "high", "highest")):
+            torch.set_float32_matmul_precision(precision)
+            assert _lib.runtime().tt_get_matmul_precision() == number
+            assert (x @ x.T).sum().item() == 45
+        with pytest.warns(UserWarning, match="no effect"):
+            torch.set_float32_matmul_precision("low")
+        assert _lib.runtime().tt_get_matmul_precision() == 2
+    finally:
+        torch.set_float32_matmul_precision(previous)
 
 
 def test_repr():

@@ -255,3 +255,27 @@ def test_partial_overlap():
         x[::2].add_(x[1::2])
         x.add_(x)
         assert x.tolist() == [2.0, 2.0, 10.0, 6.0, 18.0, 10.0]
+
+
+def test_out_that_is_an_operand_and_too_small():
+    x = torch.zeros(0, device="tpu")
+    with pytest.raises(RuntimeError, match="single memory location"):
+        torch.cat([x, torch.zeros(4, 6, device="tpu")], dim=0, out=x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.expand(2**40) + 1,
+        lambda x: x.expand(2**40).contiguous(),
+        lambda x: x.expand(2**21, 1) + x.expand(1, 2**21),
+        lambda x: x.repeat(2**60),
+        lambda x: torch.ones(2**62, dtype=torch.int8, device="tpu"),
+    ],
+)
+def test_results_of_absurd_size(function):
+    """Refused before they reach the compiler."""
+    x = torch.ones(1, device="tpu")
+    with pytest.raises(torch.OutOfMemoryError):
+        function(x)
+    assert (x + 1).item() == 2

@@ -255,6 +255,43 @@ def test_same_storage_as_two_dtypes():
     assert bits.cpu().tolist() == [0, 0x3F800000, 0x40000000, 0]
 
 
+@pytest.mark.parametrize(
+    "size, source, used, target",
+    [
+        (10, torch.uint8, 8, torch.int32),
+        (21, torch.uint8, 16, torch.complex64),
+        (19, torch.uint8, 16, torch.float64),
+        (7, torch.int16, 4, torch.int64),
+        (11, torch.int16, 8, torch.complex64),
+    ],
+    ids=str,
+)
+def test_bytes_that_make_no_whole_element(size, source, used, target):
+    def change(x):
+        head = x[:used].view(target)
+        head.copy_(head.flip(0))
+        return x[used:].clone(), x.clone()
+
+    check(change, torch.arange(size, dtype=source))
+
+
+def test_a_written_operand_of_another_dtype_is_refused():
+    x = torch.zeros(4, device="tpu")
+    with pytest.raises(RuntimeError, match="shares its storage with an operand of another dtype"):
+        torch._foreach_add_([x, x.view(torch.int32)], 1)
+
+
+@pytest.mark.parametrize("name", ["zero_", "fill_", "copy_", "uniform_", "exponential_"])
+def test_an_empty_view_leaves_its_storage(name):
+    def write(x):
+        arguments = {"fill_": [3.0], "copy_": [x[:1]]}.get(name, [])
+        getattr(x.new_empty(0), name)(*arguments)  # a program for empty tensors of any storage
+        getattr(x[:0], name)(*arguments)
+        return x.clone()
+
+    check(write, torch.arange(4.0))
+
+
 def test_channels_last():
     def layout(x):
         y = x.contiguous(memory_format=torch.channels_last)

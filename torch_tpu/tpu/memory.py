@@ -120,4 +120,4 @@ def mem_get_info(device=None):
     """(free, total) bytes of what the backend may use. Creates the client."""
     _lib.runtime().tt_init()
     stats = _stats(device)
-    return max(0, stats["limit"] - stats["reserved"]), stats["limit"]
+    return max(0, stats["limit"] - max(stats["reserved"], stats["allocated"])), stats["limit"]
