@@ -5,6 +5,8 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
+
 #include <atomic>
 
 namespace torchtpu {
@@ -162,6 +164,7 @@ std::unique_ptr<Kernel> Kernel::create(const std::string &rule, const c10::Funct
                               .return_alias = alias.data(),
                               .return_is_list = is_list.get(),
                               .mutated_list = mutated_list};
+  kernel->mutated_list_ = mutated_list;
   kernel->op_ = tt_op_register(rule.c_str(), &description);
   if (!kernel->op_) {
     return nullptr;
@@ -178,7 +181,7 @@ struct Call {
   Stack &stack;
   size_t base;
   int32_t device = -1;
-  bool resized = false;  // out= has been, once
+  size_t resizes = 0;  // of out= tensors, at most one each
   c10::SmallVector<tt_arg, 16> args;
   c10::SmallVector<int64_t, 64> ints;
   c10::SmallVector<double, 8> floats;
@@ -385,7 +388,7 @@ struct Call {
         "tensor refer to a single memory location. Please clone() the tensor before performing the operation.");
     at::native::resize_output(out, sizes);
     Call again(kernel, stack);
-    again.resized = true;
+    again.resizes = resizes + 1;
     again.run();
   }
 
@@ -434,7 +437,27 @@ struct Call {
   }
 };
 
-void Kernel::operator()(const c10::OperatorHandle &, c10::DispatchKeySet, Stack *stack) {
+// Whether two tensors of a list share memory: then one program over the list, which reads all before it writes any, is
+// not what a loop over it does.
+static bool shares_memory(const c10::IValue &list) {
+  c10::SmallVector<const void *, 32> storages;
+  for (const auto &element : list.toListRef()) {
+    const at::Tensor &tensor = element.toTensor();
+    if (tensor.defined() && tensor.has_storage()) {
+      storages.push_back(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+    }
+  }
+  std::sort(storages.begin(), storages.end());
+  return std::adjacent_find(storages.begin(), storages.end()) != storages.end();
+}
+
+void Kernel::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet, Stack *stack) {
+  constexpr auto kLoop = c10::DispatchKey::CompositeExplicitAutograd;
+  if (mutated_list_ >= 0 && handle.hasKernelForDispatchKey(kLoop) &&
+      shares_memory((*stack)[stack->size() - args_.size() + static_cast<size_t>(mutated_list_)])) {
+    handle.callBoxedForDispatchKey(kLoop, *stack);
+    return;
+  }
   for (size_t i = 0; i < args_.size(); i++) {
     if (C10_UNLIKELY(args_[i].is_indices && self_ >= 0)) {
       c10::IValue &slot = (*stack)[stack->size() - args_.size() + i];

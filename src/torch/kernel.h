@@ -35,7 +35,8 @@ class Kernel final : public c10::OperatorKernel {
   std::vector<size_t> written_;  // tensor arguments that the operator writes
   std::vector<int> return_alias_;
   std::vector<bool> return_is_list_, return_is_int_;
-  int self_ = -1;  // the tensor that `indices` index
+  int mutated_list_ = -1;  // the list of tensors that an operator without results writes
+  int self_ = -1;          // the tensor that `indices` index
 
   friend struct Call;
 };

@@ -364,7 +364,7 @@ c10::List<std::optional<Tensor>> expand_indices(const Tensor &self, const c10::L
 }  // namespace torchtpu
 
 namespace at::native {
-// torch.kaiser_window asks the stub. (The operand holds no positions on this device.)
+// torch.kaiser_window asks the stub, whose output holds nothing yet.
 static void kaiser_window(TensorIteratorBase &iter, int64_t length, double beta) {
   Tensor window = iter.tensor(0);
   at::arange_out(window, length);

@@ -39,7 +39,7 @@ def entries():
 # --- The worker ------------------------------------------------------------------------------------------------------
 def work(pipe, log, options):
     """Takes (entry, dtype, first) from the pipe; answers with stages, failures and at last the result."""
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     import check

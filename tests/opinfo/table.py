@@ -28,6 +28,7 @@ gradient, the in-place and `out=` forms, non-contiguous operands, and the errors
   slash: how many dtypes were checked, if some do not pass.
 - **Runs**: *rule*: one of the backend's rules computes it. *composition*: PyTorch's decomposition into operators with
   rules. *CPU*: part of it runs on the CPU, with copies there and back; the operators that do are named.
+  *nothing*: it returns its operand, or only makes a tensor.
 - **Differs**: what does not pass, by kind. Not counted as failures: `stride`; `precision`, beyond PyTorch's tolerance
   for the dtype and within 1e-3; `accepts`, where the CPU refuses a sample.
 """
@@ -54,7 +55,7 @@ def where(results):
         return "CPU: " + ", ".join(f"`{name.removeprefix('aten::')}`" for name in sorted(fallback))
     operators = {name for r in results for name in r.get("operators", ()) if not name.startswith(HELPERS)}
     if not operators:
-        return ""
+        return "nothing" if results[0].get("operators") is not None else ""
     return "rule" if len(operators) == 1 and all(map(rule, operators)) else "composition"
 
 

@@ -86,3 +86,17 @@ def test_the_process_ends_well_after_backward(run_python):
             x = torch.ones(3, device="tpu", requires_grad=True)
             (x * 2).sum().backward()
         """)
+
+
+@pytest.mark.parametrize("views", [lambda x: [x[:3], x[1:4]], lambda x: [x, x], lambda x: [x[::2], x[1::2], x]])
+def test_foreach_over_shared_memory(views):
+    """As a loop over the list: each tensor sees what was written to those before it."""
+    results = []
+    for device in ("cpu", "tpu"):
+        x = torch.arange(6.0, device=device)
+        tensors = views(x)
+        torch._foreach_add_(tensors, 1.0)
+        torch._foreach_mul_(tensors, [t.clone() for t in tensors])
+        torch._foreach_sqrt_(tensors)
+        results.append(x.cpu())
+    torch.testing.assert_close(results[1], results[0])

@@ -278,7 +278,15 @@ def test_bytes_that_make_no_whole_element(size, source, used, target):
 def test_a_written_operand_of_another_dtype_is_refused():
     x = torch.zeros(4, device="tpu")
     with pytest.raises(RuntimeError, match="shares its storage with an operand of another dtype"):
+        torch.abs(x.view(torch.int32), out=x)
+
+
+def test_a_list_of_one_storage_in_two_dtypes():
+    def change(x):
         torch._foreach_add_([x, x.view(torch.int32)], 1)
+        return x.clone()
+
+    check(change, torch.zeros(4))
 
 
 @pytest.mark.parametrize("name", ["zero_", "fill_", "copy_", "uniform_", "exponential_"])
