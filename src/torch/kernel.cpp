@@ -383,7 +383,7 @@ struct Call {
     tt_results_release(&copy);
     TORCH_CHECK(out.sizes() != c10::IntArrayRef(sizes), kernel.name_, "(): out= can't be resized to ", sizes);
     TORCH_CHECK(
-        !resized, kernel.name_,
+        resizes < kernel.written_.size(), kernel.name_,
         "(): unsupported operation: out= is an operand too: some elements of the input tensor and the written-to "
         "tensor refer to a single memory location. Please clone() the tensor before performing the operation.");
     at::native::resize_output(out, sizes);
