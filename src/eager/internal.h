@@ -57,6 +57,7 @@ typedef struct tt_record {
   uint64_t *key;
   int32_t key_words;
   struct tt_record *next;          // in the cache's bucket
+  bool used;                       // since the last sweep
   tt_pjrt_executable *executable;  // NULL: nothing to run
   tt_lowered lowered;
   const tt_op *op;
@@ -65,6 +66,8 @@ typedef struct tt_record {
 } tt_record;
 void tt_record_unref(tt_record *record);
 
+// An executable holds several memory mappings, of which a process has 65,530: the cache must stay well below.
+enum { TT_OP_CACHE_LIMIT = 4096 };
 typedef struct tt_op_cache {
   tt_record **buckets;
   size_t bucket_count, count;

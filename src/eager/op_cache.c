@@ -10,7 +10,27 @@ tt_record *tt_op_cache_find(const tt_op_cache *cache, const uint64_t *key, int32
                     memcmp(record->key, key, sizeof *key * (size_t)words) != 0)) {
     record = record->next;
   }
+  if (record) {
+    record->used = true;
+  }
   return record;
+}
+
+// Drops the records that were not used since the last sweep; programs in flight keep theirs.
+static void sweep(tt_op_cache *cache) {
+  for (size_t i = 0; i < cache->bucket_count; i++) {
+    for (tt_record **at = &cache->buckets[i]; *at;) {
+      tt_record *record = *at;
+      if (record->used) {
+        record->used = false;
+        at = &record->next;
+        continue;
+      }
+      *at = record->next;
+      cache->count--;
+      tt_record_unref(record);
+    }
+  }
 }
 
 static bool grow(tt_op_cache *cache) {
@@ -33,6 +53,12 @@ static bool grow(tt_op_cache *cache) {
 }
 
 tt_status *tt_op_cache_insert(tt_op_cache *cache, tt_record *record) {
+  if (cache->count >= TT_OP_CACHE_LIMIT) {
+    sweep(cache);
+    if (cache->count >= TT_OP_CACHE_LIMIT / 2) {
+      sweep(cache);  // all were in use: start over rather than sweep at each miss
+    }
+  }
   if (cache->count >= cache->bucket_count && !grow(cache)) {
     tt_record_unref(record);
     return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
