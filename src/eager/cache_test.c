@@ -93,6 +93,28 @@ static void test_many_operators(void) {
   eager_check_empty(&fake);
 }
 
+static void test_ever_new_operators(void) {
+  start();
+  enum { COUNT = 3 * TT_OP_CACHE_LIMIT };
+  tt_storage *storage;
+  REQUIRE_OK(tt_storage_create(0, COUNT * sizeof(float), &storage));
+  tensor x = tensor_over(storage, TT_F32, DIMS(COUNT), 0), z;
+  int64_t most = 0;
+  for (int64_t i = 1; i <= COUNT; i++) {
+    x.sizes[0] = i;
+    CHECK_OK(add(&x, &x, &z));
+    drop(&z);
+    int64_t alive = fake.get("loaded_executables");
+    most = alive > most ? alive : most;
+  }
+  CHECK_OK(tt_synchronize(0));
+  // What is queued or in flight is alive beside what the cache holds.
+  CHECK(most <= TT_OP_CACHE_LIMIT + TT_QUEUE_LENGTH + TT_INFLIGHT + 1);
+  drop(&x);
+  CHECK_OK(tt_clear_compile_cache());
+  eager_check_empty(&fake);
+}
+
 // ---- generators ----
 static uint64_t offset_of(tt_generator *generator) {
   uint64_t seed, offset;
@@ -233,4 +255,5 @@ static void test_storages_have_addresses(void) {
 }
 
 TEST_MAIN(TEST(test_scalars_are_interned), TEST(test_ever_new_scalars), TEST(test_many_operators),
-          TEST(test_generators), TEST(test_addresses), TEST(test_storages_have_addresses))
+          TEST(test_ever_new_operators), TEST(test_generators), TEST(test_addresses),
+          TEST(test_storages_have_addresses))
