@@ -71,7 +71,8 @@ typedef struct tt_param {
   uint8_t kind, dtype;
   int16_t arg;
   int32_t index;
-  bool aliased;  // shares memory with a result
+  bool aliased;   // shares memory with an output
+  int32_t alias;  // which one
 } tt_param;
 
 typedef enum tt_output_kind {

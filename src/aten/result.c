@@ -402,6 +402,7 @@ static void finish_slots(tt_rule *r, output_list *list) {
     if (slot->parameter >= 0 && tt_hlo_same_dims(value, slot->original) && value != slot->original) {
       tt_hlo_alias(r->b, slot->original, index);
       r->out->params[slot->parameter].aliased = true;
+      r->out->params[slot->parameter].alias = index;
     }
   }
 }

@@ -5,10 +5,12 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "base/hash.h"
 #include "eager/key.h"
+#include "eager/number.h"
 
 // ---- building a record ----
-static tt_status *compile(tt_record *record, const tt_engine *engine) {
+tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
   tt_runtime *rt = &tt_the_runtime;
   tt_pjrt_compile_options options = {rt->option_names, rt->option_values, rt->option_count};
   TT_LOG(DEBUG, "%s\n%s", record->op->name, record->lowered.text);
@@ -49,9 +51,7 @@ static tt_status *fill_record(tt_record *record, const tt_call_state *s) {
     TT_TRY(tt_memory_check(s->engine, record->new_bytes, s->op->short_name));
   }
   if (record->lowered.text) {
-    TT_TRY(compile(record, s->engine));
-    free(record->lowered.text);
-    record->lowered.text = NULL;
+    TT_TRY(tt_record_compile(record, s->engine));  // the text stays: fused programs are made of it
   }
   return NULL;
 }
@@ -72,6 +72,8 @@ static tt_status *build_record(const tt_call_state *s, tt_record **out_record) {
   record->hash = s->hash;
   record->key_words = s->word_count;
   memcpy(record->key, s->words, key_size);
+  // The first word is an address.
+  record->content = tt_hash_bytes(s->words + 1, key_size - sizeof *s->words, tt_hash_bytes(s->op->name, strlen(s->op->name), 0));
   tt_status *status = fill_record(record, s);
   if (status) {
     tt_record_unref(record);
@@ -127,30 +129,31 @@ tt_status *tt_memory_check(tt_engine *engine, size_t bytes, const char *what) {
           "which %.2f MiB are in use. Free tensors, use a smaller batch, or raise TORCH_TPU_MEMORY_FRACTION",
           engine->device, what, (double)bytes / 1048576, (double)engine->limit / 1048576, (double)reserved / 1048576);
     }
+    tt_tape_cut(engine, TT_CUT_MEMORY);
     tt_queue_wait(engine, atomic_load(&engine->queue.pushed));  // what is queued may free some
   }
 }
 
-static tt_status *param_value(const tt_call_state *s, const tt_record *record, const tt_param *param,
-                              tt_value **out_value) {
-  const tt_number *number;
+// A number that the call hands over, as the record's parameter has it.
+static tt_status *number_literal(const tt_number *number, bool checked, tt_literal *out) {
+  return tt_number_to_bytes(number, out->dtype, checked, out->bytes) ? NULL : tt_scalar_overflow(out->dtype);
+}
+
+tt_status *tt_call_literal(const tt_call_state *s, const tt_record *record, const tt_param *param, tt_literal *out) {
+  out->dtype = (tt_dtype)param->dtype;
+  out->random = false;
   switch ((tt_param_kind)param->kind) {
-    case TT_PARAM_SLOT:
-      *out_value = s->storages[param->index]->value;
-      tt_value_ref(*out_value);
-      return NULL;
     case TT_PARAM_OFFSET: {
       tt_number offset = {.type = TT_S64, .u.i = s->tensors[param->index].tensor->offset};
-      return tt_scalar_value(s->engine, &offset, (tt_dtype)param->dtype, false, out_value);
+      return number_literal(&offset, false, out);
     }
     case TT_PARAM_HOST:
-      return tt_scalar_value(s->engine, &s->tensors[param->index].tensor->host, (tt_dtype)param->dtype, false,
-                             out_value);
+      return number_literal(&s->tensors[param->index].tensor->host, false, out);
     case TT_PARAM_NUMBER: {
       const tt_arg *arg = &s->args[param->arg];
-      number = arg->tag == TT_ARG_NUMBERS ? &arg->u.numbers[param->index] : &arg->u.number;
+      const tt_number *number = arg->tag == TT_ARG_NUMBERS ? &arg->u.numbers[param->index] : &arg->u.number;
       bool checked = s->op->args[param->arg].kind != TT_KIND_FLOAT;  // PyTorch converts C++ doubles unchecked
-      return tt_scalar_value(s->engine, number, (tt_dtype)param->dtype, checked, out_value);
+      return number_literal(number, checked, out);
     }
     case TT_PARAM_RANDOM: {
       int32_t arg = record->lowered.generator_arg;
@@ -159,10 +162,32 @@ static tt_status *param_value(const tt_call_state *s, const tt_record *record, c
                                     : tt_default_generator(s->engine->device);
       uint64_t state[2];
       tt_generator_take(generator, record->lowered.random_elements, state);
-      return tt_value_from_host(s->engine, state, TT_U64, (int64_t[]){2}, 1, out_value);
+      memcpy(out->bytes, state, sizeof state);
+      out->dtype = TT_U64;
+      out->random = true;
+      return NULL;
     }
+    case TT_PARAM_SLOT:
+      break;
   }
   return tt_error(TT_ERR_INTERNAL, "unknown parameter kind %d", param->kind);
+}
+
+tt_status *tt_literal_value(tt_engine *engine, const tt_literal *literal, tt_value **out_value) {
+  return literal->random ? tt_value_from_host(engine, literal->bytes, TT_U64, (int64_t[]){2}, 1, out_value)
+                         : tt_scalar_intern(engine, literal->bytes, literal->dtype, out_value);
+}
+
+static tt_status *param_value(const tt_call_state *s, const tt_record *record, const tt_param *param,
+                              tt_value **out_value) {
+  if (param->kind == TT_PARAM_SLOT) {
+    *out_value = s->storages[param->index]->value;
+    tt_value_ref(*out_value);
+    return NULL;
+  }
+  tt_literal literal;
+  TT_TRY(tt_call_literal(s, record, param, &literal));
+  return tt_literal_value(s->engine, &literal, out_value);
 }
 
 static void drop_task(tt_task *task) {
@@ -266,6 +291,10 @@ static tt_status *launch(const tt_call_state *s, tt_record *record, tt_results *
   tt_engine *engine = s->engine;
   size_t bytes = record->new_bytes + (size_t)record->temp_bytes, given = donated_bytes(s, record);
   TT_TRY(tt_memory_check(engine, bytes > given ? bytes - given : 0, s->op->short_name));
+  if (tt_get_eager_mode() == TT_MODE_FUSED) {
+    return tt_tape_record(s, record, out);
+  }
+  tt_tape_cut(engine, TT_CUT_MODE);
   tt_task *task = tt_queue_reserve(engine);
   TT_TRY(tt_task_reserve_values(task, record->lowered.param_count, record->lowered.output_count));
   tt_status *status = fill_inputs(s, record, task);

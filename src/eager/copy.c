@@ -164,6 +164,7 @@ static bool fills(tt_engine *engine, const tt_storage *storage, size_t nbytes) {
 
 // Waits until the value has its buffer.
 static tt_status *wait_for_value(tt_engine *engine, const tt_value *value) {
+  tt_tape_settle(engine);
   tt_queue_wait(engine, value->sequence);
   if (value->error) {
     return tt_status_clone(value->error);
@@ -172,6 +173,7 @@ static tt_status *wait_for_value(tt_engine *engine, const tt_value *value) {
 }
 
 static tt_status *read_value(tt_engine *engine, tt_value *value, void *data, size_t nbytes) {
+  tt_tape_settle(engine);
   tt_queue_wait(engine, value->sequence);
   TT_TRY(tt_queue_take_error(engine));
   TT_TRY(wait_for_value(engine, value));

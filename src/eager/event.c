@@ -69,6 +69,7 @@ tt_status *tt_event_record(tt_event *event, int32_t device) {
   pthread_mutex_unlock(&event->mutex);
   atomic_fetch_add(&event->refs, 1);
   pthread_mutex_lock(&engine->lock);
+  tt_tape_cut(engine, TT_CUT_SYNC);
   tt_task *task = tt_queue_reserve(engine);
   task->kind = TT_TASK_EVENT;
   task->event = event;

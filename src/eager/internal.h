@@ -17,22 +17,32 @@
 // An immutable array on a device: a PJRT buffer, or the promise of one that a queued program will fill.
 typedef struct tt_value {
   atomic_int refs;    // storages, queued programs, caches
+  atomic_int weak;    // tapes, and one for all refs together: they keep the description, not the buffer
   atomic_int owners;  // storages and caches only: who may read it later than what is already queued
   int32_t device;
   tt_dtype dtype;
   tt_shape shape;  // dims follow the struct
   size_t nbytes;
-  uint64_t sequence;  // the program that fills it; 0: filled at birth
+  uint64_t sequence;  // the program that fills it; 0: filled at birth; TT_HELD: on the tape
   atomic_bool donated;
   tt_pjrt_buffer *buffer;  // written by the dispatch thread before the sequence completes
   tt_status *error;        // instead of a buffer
+  // Of the tape, guarded by the engine lock: the stretch in which it has a number; the step before which its last owner
+  // let go of it.
+  uint64_t stretch, died;
+  int32_t number;
   int64_t dims[];
 } tt_value;
+#define TT_HELD UINT64_MAX
 
 // A value with one reference and no owner. NULL when memory is gone.
 tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank);
 void tt_value_ref(tt_value *value);
 void tt_value_unref(tt_value *value);  // NULL is allowed
+static inline void tt_value_hold_weak(tt_value *value) {
+  atomic_fetch_add_explicit(&value->weak, 1, memory_order_relaxed);
+}
+void tt_value_drop_weak(tt_value *value);
 
 // ---- storages ----
 struct tt_storage {
@@ -54,6 +64,7 @@ void tt_vspace_free(void *address, size_t nbytes);
 typedef struct tt_record {
   atomic_int refs;
   uint64_t hash;
+  uint64_t content;  // a hash that is the same in every process
   uint64_t *key;
   int32_t key_words;
   struct tt_record *next;          // in the cache's bucket
@@ -65,6 +76,9 @@ typedef struct tt_record {
   int64_t temp_bytes;
 } tt_record;
 void tt_record_unref(tt_record *record);
+struct tt_engine;
+// Compiles the record's module.
+TT_MUST_USE tt_status *tt_record_compile(tt_record *record, const struct tt_engine *engine);
 
 // An executable holds several memory mappings, of which a process has 65,530: the cache must stay well below.
 enum { TT_OP_CACHE_LIMIT = 4096 };
@@ -126,6 +140,58 @@ typedef struct tt_queue {
   tt_status *error;  // the first that no synchronisation has raised yet
 } tt_queue;
 
+// ---- fused: the tape (fused.h) ----
+enum { TT_CUT_WINDOW = 128, TT_CUT_NEAR = 32, TT_CUT_RING = 512 };
+typedef struct tt_cuts {
+  uint64_t count;  // steps so far
+  uint64_t recent[8];
+  uint64_t hashes[TT_CUT_RING];
+  uint64_t least[TT_CUT_RING];  // steps of the window, with ascending hashes
+  uint32_t head, tail;
+} tt_cuts;
+
+typedef struct tt_trie {
+  struct tt_node **buckets;
+  size_t bucket_count, count;
+  uint64_t generation;
+  int32_t known;
+} tt_trie;
+
+typedef struct tt_literal {
+  tt_dtype dtype;
+  bool random;  // ui64[2]
+  unsigned char bytes[16];
+} tt_literal;
+
+// A recorded call. Inputs and outputs in the order of the record's; a NULL input is the next literal, a NULL output an
+// assert.
+typedef struct tt_step {
+  tt_record *record;  // owned reference
+  bool held;          // not launched: the references to values count
+  tt_value **inputs, **outputs;
+  bool *donate;
+  tt_literal *literals;
+  int32_t *sources;  // numbers of the inputs that are values
+  int32_t input_count, output_count, literal_count, source_count;
+} tt_step;
+
+enum { TT_STRETCH_LIMIT = 2048, TT_VARIANT_LIMIT = 8, TT_TRIE_LIMIT = 65536 };
+typedef enum tt_cut_reason { TT_CUT_SYNC, TT_CUT_CONTENT, TT_CUT_LENGTH, TT_CUT_MEMORY, TT_CUT_MODE } tt_cut_reason;
+typedef struct tt_tape {
+  tt_step **steps;
+  int32_t count, capacity;
+  tt_value **values;  // by number; weak references
+  int32_t value_count, value_capacity;
+  uint64_t stretch;   // its number, from 1
+  uint64_t recorded;  // steps so far, of all stretches
+  struct tt_node *node;
+  bool holding;
+  atomic_bool at_end;  // a known stretch is complete
+  size_t held_bytes;
+  tt_cuts cuts;
+  tt_trie trie;
+} tt_tape;
+
 // ---- engine: one a device ----
 typedef struct tt_engine {
   int32_t device;
@@ -134,6 +200,7 @@ typedef struct tt_engine {
   tt_op_cache cache;
   tt_scalar_cache scalars;
   tt_queue queue;
+  tt_tape tape;
   tt_generator *generator;
   // memory, bytes
   atomic_int_fast64_t allocated, allocated_peak, allocated_total, reserved, reserved_peak;
@@ -179,6 +246,8 @@ void tt_queue_stop(tt_engine *engine);
 // The next free task, zeroed; waits while the queue is full. Engine lock held from here to tt_queue_push().
 tt_task *tt_queue_reserve(tt_engine *engine);
 TT_MUST_USE tt_status *tt_task_reserve_values(tt_task *task, int32_t inputs, int32_t outputs);
+// Launches what is on the tape, so that the sequence of any value can be waited for. Takes the engine lock.
+void tt_tape_settle(tt_engine *engine);
 uint64_t tt_queue_push(tt_engine *engine);  // returns the task's sequence
 // Waits until the dispatch thread is done with `sequence` (launched it, or failed to).
 void tt_queue_wait(tt_engine *engine, uint64_t sequence);
@@ -192,6 +261,11 @@ void tt_queue_set_error(tt_queue *queue, tt_status *status);
 TT_MUST_USE tt_status *tt_scalar_value(tt_engine *engine, const tt_number *number, tt_dtype dtype, bool checked,
                                        tt_value **out_value);
 void tt_scalar_cache_clear(tt_scalar_cache *cache);
+// The interned value of an element's bytes (16, zero behind the element); a new reference. Engine lock held.
+TT_MUST_USE tt_status *tt_scalar_intern(tt_engine *engine, const unsigned char *bytes, tt_dtype dtype,
+                                        tt_value **out_value);
+// As PyTorch says that a number doesn't fit.
+TT_MUST_USE tt_status *tt_scalar_overflow(tt_dtype dtype);
 // Host bytes to a new value with one reference.
 TT_MUST_USE tt_status *tt_value_from_host(tt_engine *engine, const void *data, tt_dtype dtype, const int64_t *dims,
                                           int32_t rank, tt_value **out_value);
@@ -210,6 +284,20 @@ TT_MUST_USE tt_status *tt_storage_retype(const tt_tensor *tensor, tt_storage **o
 void tt_event_unref(tt_event *event);
 void tt_event_complete_now(tt_event *event);
 void tt_event_arm(tt_event *event, tt_pjrt_event *after);
+
+// ---- the tape; engine lock held ----
+struct tt_call_state;
+TT_MUST_USE tt_status *tt_tape_record(const struct tt_call_state *s, tt_record *record, tt_results *out);
+// Ends the stretch: what is held is launched.
+void tt_tape_cut(tt_engine *engine, tt_cut_reason reason);
+// From the dispatch thread when it has nothing to do; takes the lock if that is free.
+void tt_tape_poke(tt_engine *engine);
+void tt_tape_clear(tt_engine *engine);  // forgets programs
+// What a call reads, by its record.
+TT_MUST_USE tt_status *tt_call_literal(const struct tt_call_state *s, const tt_record *record, const tt_param *param,
+                                       tt_literal *out);
+// The literal on the device; a new reference.
+TT_MUST_USE tt_status *tt_literal_value(tt_engine *engine, const tt_literal *literal, tt_value **out_value);
 
 uint64_t tt_time_ns(void);
 

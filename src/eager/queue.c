@@ -78,6 +78,7 @@ void tt_queue_wait(tt_engine *engine, uint64_t sequence) {
 
 void tt_queue_drain(tt_engine *engine) {
   pthread_mutex_lock(&engine->lock);
+  tt_tape_cut(engine, TT_CUT_SYNC);
   uint64_t sequence = atomic_load(&engine->queue.pushed);
   // `launched` first: a program is marked busy before it counts as launched, so what is read here can't be from before.
   if (sequence != atomic_load(&engine->queue.launched) || atomic_load(&engine->queue.busy)) {
@@ -318,13 +319,15 @@ static void sleep_until(tt_queue *queue, uint64_t next) {
   pthread_mutex_unlock(&queue->mutex);
 }
 
-static void wait_for_task(tt_queue *queue, uint64_t next) {
+static void wait_for_task(tt_engine *engine, uint64_t next) {
+  tt_queue *queue = &engine->queue;
   for (int i = 0; i < SPINS_BEFORE_SLEEP; i++) {
     if (atomic_load_explicit(&queue->pushed, memory_order_acquire) >= next) {
       return;
     }
     relax();
   }
+  tt_tape_poke(engine);
   retire_complete(queue, false);
   sleep_until(queue, next);
 }
@@ -335,7 +338,7 @@ static void *dispatch(void *argument) {
   bool stopping = false;
   while (!stopping) {
     uint64_t next = atomic_load_explicit(&queue->launched, memory_order_relaxed) + 1;
-    wait_for_task(queue, next);
+    wait_for_task(engine, next);
     tt_task *task = &queue->tasks[(next - 1) % TT_QUEUE_LENGTH];
     stopping = task->kind == TT_TASK_STOP;
     handle(engine, task);
@@ -368,6 +371,7 @@ tt_status *tt_queue_start(tt_engine *engine) {
 
 void tt_queue_stop(tt_engine *engine) {
   pthread_mutex_lock(&engine->lock);
+  tt_tape_cut(engine, TT_CUT_SYNC);
   pthread_mutex_lock(&engine->queue.mutex);
   bool running = engine->queue.running;
   pthread_mutex_unlock(&engine->queue.mutex);

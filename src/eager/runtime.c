@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "eager/internal.h"
+#include "eager/fused.h"
 
 tt_runtime tt_the_runtime = {
     .lock = PTHREAD_MUTEX_INITIALIZER, .mode = -1, .precision = TT_PRECISION_HIGHEST, .default_dtype = TT_F32};
@@ -167,6 +167,7 @@ static void stop_runtime(void) {
   if (!tt_runtime_ready()) {
     return;
   }
+  tt_compiler_stop();
   for (int32_t i = 0; i < rt->device_count; i++) {
     tt_queue_stop(&rt->engines[i]);
   }
@@ -366,7 +367,7 @@ tt_eager_mode tt_get_eager_mode(void) {
   int mode = atomic_load_explicit(&tt_the_runtime.mode, memory_order_relaxed);
   if (mode < 0) {
     const char *text = setting("TORCH_TPU_EAGER_MODE");
-    mode = text && !strcmp(text, "debug") ? TT_MODE_DEBUG : TT_MODE_STRICT;
+    mode = text && !strcmp(text, "debug") ? TT_MODE_DEBUG : text && !strcmp(text, "fused") ? TT_MODE_FUSED : TT_MODE_STRICT;
     atomic_store(&tt_the_runtime.mode, mode);
   }
   return (tt_eager_mode)mode;

@@ -67,14 +67,21 @@ static const char *c_type_name(tt_dtype dtype) {
   return (unsigned)dtype < TT_DTYPE_COUNT && names[dtype] ? names[dtype] : tt_dtype_torch_name(dtype);
 }
 
+tt_status *tt_scalar_overflow(tt_dtype dtype) {
+  return tt_error(TT_ERR_RUNTIME, "value cannot be converted to type %s without overflow", c_type_name(dtype));
+}
+
 tt_status *tt_scalar_value(tt_engine *engine, const tt_number *number, tt_dtype dtype, bool checked,
                            tt_value **out_value) {
-  tt_scalar_cache *cache = &engine->scalars;
   unsigned char bytes[16];
   *out_value = NULL;
-  if (!tt_number_to_bytes(number, dtype, checked, bytes)) {
-    return tt_error(TT_ERR_RUNTIME, "value cannot be converted to type %s without overflow", c_type_name(dtype));
-  }
+  return tt_number_to_bytes(number, dtype, checked, bytes) ? tt_scalar_intern(engine, bytes, dtype, out_value)
+                                                           : tt_scalar_overflow(dtype);
+}
+
+tt_status *tt_scalar_intern(tt_engine *engine, const unsigned char *bytes, tt_dtype dtype, tt_value **out_value) {
+  tt_scalar_cache *cache = &engine->scalars;
+  *out_value = NULL;
   struct tt_scalar_entry **bucket = &cache->buckets[hash_scalar(bytes, dtype)];
   for (struct tt_scalar_entry *entry = *bucket; entry; entry = entry->next) {
     if (entry->dtype == dtype && !memcmp(entry->bytes, bytes, 16)) {

@@ -68,6 +68,7 @@ tt_status *tt_clear_compile_cache(void) {
   for (int32_t i = 0; tt_runtime_ready() && i < tt_the_runtime.device_count; i++) {
     tt_engine *engine = &tt_the_runtime.engines[i];
     pthread_mutex_lock(&engine->lock);
+    tt_tape_clear(engine);
     tt_op_cache_clear(&engine->cache);
     pthread_mutex_unlock(&engine->lock);
   }

@@ -17,13 +17,14 @@ tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, i
     numel *= dims[i];
   }
   atomic_init(&value->refs, 1);
+  atomic_init(&value->weak, 1);
   atomic_init(&value->owners, 0);
   atomic_init(&value->donated, false);
   value->device = device;
   value->dtype = dtype;
   value->shape = (tt_shape){rank, value->dims, numel};
   value->nbytes = (size_t)numel * tt_dtype_size(dtype);
-  value->sequence = 0;
+  value->sequence = value->stretch = value->died = 0;
   value->buffer = NULL;
   value->error = NULL;
   tt_engine *engine = &tt_the_runtime.engines[device];
@@ -45,7 +46,13 @@ void tt_value_unref(tt_value *value) {
     tt_engine *engine = &tt_the_runtime.engines[value->device];
     tt_memory_add(&engine->reserved, NULL, -(int64_t)value->nbytes);
   }
-  free(value);
+  tt_value_drop_weak(value);
+}
+
+void tt_value_drop_weak(tt_value *value) {
+  if (atomic_fetch_sub_explicit(&value->weak, 1, memory_order_acq_rel) == 1) {
+    free(value);
+  }
 }
 
 void tt_memory_add(atomic_int_fast64_t *now, atomic_int_fast64_t *peak, int64_t bytes) {
@@ -141,6 +148,12 @@ void tt_vspace_free(void *address, size_t nbytes) {
 }
 
 // ---- storages ----
+static void disown(tt_value *value) {
+  if (atomic_fetch_sub_explicit(&value->owners, 1, memory_order_relaxed) == 1) {
+    value->died = tt_the_runtime.engines[value->device].tape.recorded;
+  }
+}
+
 void tt_storage_set_value(tt_storage *storage, tt_value *value) {
   tt_value *old = storage->value;
   if (value) {
@@ -148,7 +161,7 @@ void tt_storage_set_value(tt_storage *storage, tt_value *value) {
   }
   storage->value = value;
   if (old) {
-    atomic_fetch_sub_explicit(&old->owners, 1, memory_order_relaxed);
+    disown(old);
     tt_value_unref(old);
   }
 }
@@ -196,7 +209,7 @@ void tt_storage_free(tt_storage *storage) {
   pthread_mutex_lock(&engine->lock);
   tt_value *value = storage->value;
   if (value) {
-    atomic_fetch_sub_explicit(&value->owners, 1, memory_order_relaxed);
+    disown(value);
   }
   pthread_mutex_unlock(&engine->lock);
   tt_value_unref(value);

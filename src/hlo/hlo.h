@@ -14,6 +14,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "base/strbuf.h"
 
 enum { TT_MAX_RANK = 32 };
 
@@ -272,5 +273,9 @@ void tt_hlo_while(const tt_hlo *inits, int32_t count, tt_hlo_while_cond cond, tt
 // ---- helpers ----
 int64_t tt_hlo_numel(tt_hlo x);  // 0 for NULL
 bool tt_hlo_same_dims(tt_hlo x, tt_hlo y);
+
+// ---- text ----
+// A type as modules have it: "tensor<4x5xf32>".
+void tt_hlo_append_type(tt_strbuf *text, tt_dtype dtype, const int64_t *dims, int32_t rank);
 
 #endif  // TORCHTPU_HLO_HLO_H

@@ -84,7 +84,6 @@ tt_hlo tt_hlo_errorf(tt_hlo_builder *b, tt_code code, const char *name, const tt
 #define TT_HLO_REFUSE(code, name, ...) \
   tt_hlo_errorf(b, (code), (name), in, (int32_t)(sizeof in / sizeof *in), __VA_ARGS__)
 tt_hlo tt_hlo_no_memory(tt_hlo_builder *b);
-void tt_hlo_append_type(tt_strbuf *text, tt_dtype dtype, const int64_t *dims, int32_t rank);
 
 // ---- entering a builder function ----
 // The builder of the operands, if all of them can be used here; else NULL: an operand is NULL, an error was

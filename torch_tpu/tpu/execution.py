@@ -11,6 +11,7 @@ class EagerMode(enum.Enum):
 
     STRICT = 0
     DEBUG = 1
+    FUSED = 2
 
 
 def eager_mode():
@@ -80,6 +81,11 @@ def fallback_ops():
 def counters():
     """What happened since the process began: compiles, executions, cache hits and misses, transfers, fallbacks."""
     return _lib.get_struct(_lib.Counters, "tt_get_counters")
+
+
+def wait_for_compiles():
+    """Waits until nothing is left to compile in the background (fused mode)."""
+    _lib.runtime().tt_wait_for_compiles()
 
 
 def compile_count():

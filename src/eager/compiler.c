@@ -1,0 +1,144 @@
+// The thread that compiles stretches in the background.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "eager/fused.h"
+
+typedef struct request {
+  struct request *next;
+  tt_engine *engine;
+  tt_node *node;
+  tt_variant *variant;
+  uint64_t generation;  // of the trie: at another one the node is gone
+  tt_stretch *stretch;
+} request;
+
+static struct {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  tt_thread *thread;
+  request *first, *last;
+  bool busy, stopping;
+} compiler = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static const tt_op fused_op = {.name = "tpu::fused", .short_name = "fused", .mutated_list = -1};
+
+static void free_request(request *r) {
+  tt_stretch_free(r->stretch);
+  free(r);
+}
+
+static tt_status *build(const request *r, tt_record **out_record) {
+  tt_record *record = *out_record = calloc(1, sizeof *record);
+  if (!record) {
+    return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
+  }
+  atomic_init(&record->refs, 1);
+  record->op = &fused_op;
+  tt_status *status = tt_stretch_lower(r->stretch, &record->lowered);
+  if (!status && record->lowered.text) {
+    status = tt_record_compile(record, r->engine);
+    free(record->lowered.text);
+    record->lowered.text = NULL;
+  }
+  if (status) {
+    tt_record_unref(record);
+    *out_record = NULL;
+  }
+  return status;
+}
+
+static void serve(request *r) {
+  tt_record *record;
+  tt_status *status = build(r, &record);
+  if (status) {
+    TT_LOG(WARN, "%d operators stay unfused: %s", r->stretch->count, tt_status_message(status));
+    tt_status_free(status);
+  }
+  pthread_mutex_lock(&r->engine->lock);
+  bool current = r->engine->tape.trie.generation == r->generation;
+  if (current && record) {
+    tt_node_ready(r->node, r->variant, record);
+    record = NULL;
+  } else if (current) {
+    r->variant->state = TT_VARIANT_FAILED;
+  }
+  pthread_mutex_unlock(&r->engine->lock);
+  tt_record_unref(record);
+  free_request(r);
+}
+
+static void run(void *argument) {
+  (void)argument;
+  tt_thread_lower_priority();
+  pthread_mutex_lock(&compiler.lock);
+  while (!compiler.stopping) {
+    request *r = compiler.first;
+    if (!r) {
+      pthread_cond_wait(&compiler.changed, &compiler.lock);
+      continue;
+    }
+    compiler.first = r->next;
+    compiler.last = r->next ? compiler.last : NULL;
+    compiler.busy = true;
+    pthread_mutex_unlock(&compiler.lock);
+    serve(r);
+    pthread_mutex_lock(&compiler.lock);
+    compiler.busy = false;
+    pthread_cond_broadcast(&compiler.changed);
+  }
+  pthread_mutex_unlock(&compiler.lock);
+}
+
+tt_status *tt_compiler_request(tt_engine *engine, tt_node *node, tt_variant *variant, tt_stretch *stretch) {
+  request *r = malloc(sizeof *r);
+  if (!r) {
+    tt_stretch_free(stretch);
+    return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
+  }
+  *r = (request){NULL, engine, node, variant, engine->tape.trie.generation, stretch};
+  tt_status *status = NULL;
+  pthread_mutex_lock(&compiler.lock);
+  if (!compiler.thread && !compiler.stopping) {
+    // Here, since exit runs the last registered first: operators were compiled, so that what the plugin registers when
+    // it first compiles is there already.
+    atexit(tt_compiler_stop);
+    status = tt_thread_create("tpu-compile", 0, run, NULL, &compiler.thread);
+  }
+  if (!status && !compiler.stopping) {
+    *(compiler.last ? &compiler.last->next : &compiler.first) = r;
+    compiler.last = r;
+    r = NULL;
+    pthread_cond_broadcast(&compiler.changed);
+  }
+  pthread_mutex_unlock(&compiler.lock);
+  if (r) {
+    free_request(r);
+  }
+  return status;
+}
+
+void tt_compiler_stop(void) {
+  pthread_mutex_lock(&compiler.lock);
+  compiler.stopping = true;
+  tt_thread *thread = compiler.thread;
+  compiler.thread = NULL;
+  pthread_cond_broadcast(&compiler.changed);
+  pthread_mutex_unlock(&compiler.lock);
+  tt_thread_join(thread);
+  for (request *r = compiler.first, *next; r; r = next) {
+    next = r->next;
+    free_request(r);
+  }
+  compiler.first = compiler.last = NULL;
+}
+
+void tt_wait_for_compiles(void) {
+  pthread_mutex_lock(&compiler.lock);
+  while ((compiler.first || compiler.busy) && compiler.thread) {
+    pthread_cond_wait(&compiler.changed, &compiler.lock);
+  }
+  pthread_mutex_unlock(&compiler.lock);
+}

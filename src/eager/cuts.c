@@ -1,0 +1,44 @@
+// Places where a stretch ends by the content of the program: the least hash within a window to either side.
+#include "base/hash.h"
+#include "eager/fused.h"
+
+enum { RING_MASK = TT_CUT_RING - 1 };
+
+static inline uint64_t hash_at(const tt_cuts *c, uint64_t step) { return c->hashes[step & RING_MASK]; }
+
+static uint64_t hash_recent(tt_cuts *c, uint64_t record_hash) {
+  c->recent[c->count & 7] = record_hash;
+  uint64_t hash = 0;
+  for (uint64_t i = 1; i <= 8; i++) {
+    hash = tt_hash_combine(hash, c->recent[(c->count + i) & 7]);
+  }
+  return hash;
+}
+
+// Whether the same hash stands shortly before.
+static bool repeats(const tt_cuts *c, uint64_t step) {
+  uint64_t hash = hash_at(c, step);
+  for (uint64_t i = 1; i < TT_CUT_NEAR && i <= step; i++) {
+    if (hash_at(c, step - i) == hash) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool tt_cuts_push(tt_cuts *c, uint64_t record_hash) {
+  uint64_t hash = hash_recent(c, record_hash), step = c->count++;
+  c->hashes[step & RING_MASK] = hash;
+  while (c->head != c->tail && hash_at(c, c->least[(c->tail - 1) & RING_MASK]) > hash) {
+    c->tail--;
+  }
+  c->least[c->tail++ & RING_MASK] = step;
+  while (c->least[c->head & RING_MASK] + 2 * TT_CUT_WINDOW < step) {
+    c->head++;
+  }
+  if (step < 2 * TT_CUT_WINDOW) {
+    return false;
+  }
+  uint64_t middle = step - TT_CUT_WINDOW;
+  return hash_at(c, middle) == hash_at(c, c->least[c->head & RING_MASK]) && !repeats(c, middle);
+}

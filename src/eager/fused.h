@@ -1,0 +1,64 @@
+// The fused engine's parts: see docs/design/fused.md. All of it is guarded by the engine lock, unless it says otherwise.
+#ifndef TORCHTPU_EAGER_FUSED_H
+#define TORCHTPU_EAGER_FUSED_H
+
+#include "eager/key.h"
+
+// ---- cuts: where a stretch ends by the content of the program ----
+// Says at each step whether the step TT_CUT_WINDOW before it begins a new stretch.
+bool tt_cuts_push(tt_cuts *cuts, uint64_t record_hash);
+
+// ---- trie: what was recorded ----
+typedef enum tt_variant_state { TT_VARIANT_NEW, TT_VARIANT_COMPILING, TT_VARIANT_READY, TT_VARIANT_FAILED } tt_variant_state;
+// A stretch's end with one set of live results.
+typedef struct tt_variant {
+  struct tt_variant *next;
+  tt_variant_state state;
+  int32_t seen;
+  tt_record *program;  // owned, once ready
+  int32_t live_count;
+  int32_t live[];  // numbers of values, ascending
+} tt_variant;
+
+typedef struct tt_node {
+  struct tt_node *parent, *next;  // next: in its bucket
+  uint64_t hash;
+  tt_record *record;  // owned reference
+  int32_t depth;
+  int32_t known;  // compiled variants here and below
+  bool ends;      // a stretch ends here by its content
+  tt_variant *variants;
+  int32_t variant_count, source_count;
+  int32_t sources[];
+} tt_node;
+
+void tt_trie_clear(tt_trie *trie);
+tt_node *tt_trie_find(const tt_trie *trie, const tt_node *parent, const tt_step *step);
+// Finds or adds; NULL when memory is gone.
+tt_node *tt_trie_add(tt_trie *trie, tt_node *parent, const tt_step *step);
+tt_variant *tt_node_find(const tt_node *node, const int32_t *live, int32_t count);
+tt_variant *tt_node_add(tt_node *node, const int32_t *live, int32_t count);  // finds or adds; NULL at the limit
+void tt_node_ready(tt_node *node, tt_variant *variant, tt_record *program);  // takes the program's reference
+
+// ---- programs ----
+// A stretch as the compiler gets it; owns references to the records.
+typedef struct tt_stretch {
+  int32_t count, live_count;
+  tt_record **records;
+  int32_t **sources;
+  int32_t *live;
+  void *memory;  // holds the arrays
+} tt_stretch;
+TT_MUST_USE tt_status *tt_stretch_create(tt_node *end, const tt_variant *variant, tt_stretch **out_stretch);
+void tt_stretch_free(tt_stretch *stretch);
+// The module that runs the stretch, and what its parameters and results are: parameters TT_PARAM_SLOT (index: the
+// number of a value from outside), then TT_PARAM_NUMBER (index: how many numbers of the dtype); results
+// TT_OUTPUT_RESULT (index: the number of the value) and TT_OUTPUT_ASSERT. Needs no lock. `lowered` is the caller's.
+TT_MUST_USE tt_status *tt_stretch_lower(const tt_stretch *stretch, tt_lowered *lowered);
+
+// ---- compiler: one thread for all devices ----
+// Compiles a variant in the background and makes it ready. Takes the stretch. No lock needed.
+TT_MUST_USE tt_status *tt_compiler_request(tt_engine *engine, tt_node *node, tt_variant *variant, tt_stretch *stretch);
+void tt_compiler_stop(void);  // waits for the module in the making
+
+#endif  // TORCHTPU_EAGER_FUSED_H

@@ -1,0 +1,473 @@
+// The tape of the fused engine: calls that were made, of which some are held.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eager/fused.h"
+
+static tt_status *no_memory(void) { return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory"); }
+
+// ---- steps ----
+static tt_step *allocate_step(tt_record *record) {
+  size_t inputs = 0, literals = 0, outputs = (size_t)record->lowered.output_count;
+  for (int32_t i = 0; i < record->lowered.param_count; i++) {
+    *(record->lowered.params[i].kind == TT_PARAM_SLOT ? &inputs : &literals) += 1;
+  }
+  size_t all = inputs + literals;
+  tt_step *step = malloc(sizeof *step + (all + outputs) * sizeof(tt_value *) + literals * sizeof(tt_literal) +
+                         inputs * sizeof(int32_t) + all * sizeof(bool));
+  if (!step) {
+    return NULL;
+  }
+  *step = (tt_step){.record = record, .held = true};
+  step->inputs = (tt_value **)(step + 1);
+  step->outputs = step->inputs + all;
+  step->literals = (tt_literal *)(step->outputs + outputs);
+  step->sources = (int32_t *)(step->literals + literals);
+  step->donate = (bool *)(step->sources + inputs);
+  atomic_fetch_add_explicit(&record->refs, 1, memory_order_relaxed);
+  return step;
+}
+
+// What holds values lets go of them; the weak references stay.
+static void drop_strong(tt_step *step) {
+  for (int32_t i = 0; step->held && i < step->input_count + step->output_count; i++) {
+    tt_value_unref(i < step->input_count ? step->inputs[i] : step->outputs[i - step->input_count]);
+  }
+  step->held = false;
+}
+
+static void free_step(tt_step *step) {
+  drop_strong(step);
+  for (int32_t i = 0; i < step->input_count + step->output_count; i++) {
+    tt_value *value = i < step->input_count ? step->inputs[i] : step->outputs[i - step->input_count];
+    if (value) {
+      tt_value_drop_weak(value);
+    }
+  }
+  tt_record_unref(step->record);
+  free(step);
+}
+
+static tt_status *fill_step(const tt_call_state *s, tt_record *record, tt_step *step) {
+  for (int32_t i = 0; i < record->lowered.param_count; i++) {
+    const tt_param *param = &record->lowered.params[i];
+    tt_value *value = NULL;
+    step->donate[i] = false;
+    if (param->kind == TT_PARAM_SLOT) {
+      value = s->storages[param->index]->value;
+      tt_value_ref(value);
+      tt_value_hold_weak(value);
+      if (param->aliased && atomic_load(&value->owners) == 1) {
+        step->donate[i] = true;
+        if (!atomic_exchange(&value->donated, true)) {
+          tt_memory_add(&s->engine->reserved, NULL, -(int64_t)value->nbytes);
+        }
+      }
+    } else {
+      tt_status *status = tt_call_literal(s, record, param, &step->literals[step->literal_count++]);
+      if (status) {
+        return tt_status_prefix(status, "%s()", s->op->short_name);
+      }
+    }
+    step->inputs[step->input_count++] = value;
+  }
+  for (int32_t i = 0; i < record->lowered.output_count; i++) {
+    const tt_output *output = &record->lowered.outputs[i];
+    tt_value *value = NULL;
+    if (output->kind != TT_OUTPUT_ASSERT) {
+      value = tt_value_create(s->engine->device, (tt_dtype)output->dtype, output->dims, output->rank);
+      if (!value) {
+        return no_memory();
+      }
+      value->sequence = TT_HELD;
+      tt_value_hold_weak(value);
+    }
+    step->outputs[step->output_count++] = value;
+  }
+  return NULL;
+}
+
+// ---- launching ----
+// The results will never be: their readers hear why.
+static void fail_values(tt_value **values, int32_t count, const tt_status *status) {
+  for (int32_t i = 0; i < count; i++) {
+    if (values[i] && values[i]->sequence == TT_HELD) {
+      values[i]->error = tt_status_clone(status);
+      values[i]->sequence = 0;
+    }
+  }
+}
+
+static void push(tt_engine *engine, tt_task *task, tt_record *record) {
+  task->record = record;
+  atomic_fetch_add_explicit(&record->refs, 1, memory_order_relaxed);
+  uint64_t sequence = atomic_load(&engine->queue.pushed) + 1;
+  for (int32_t i = 0; i < task->output_count; i++) {
+    if (task->outputs[i]) {
+      task->outputs[i]->sequence = sequence;
+    }
+  }
+  tt_queue_push(engine);
+}
+
+static void drop_inputs(tt_task *task) {
+  for (int32_t i = 0; i < task->input_count; i++) {
+    tt_value_unref(task->inputs[i]);
+  }
+  free(task->heap);
+  task->heap = NULL;
+}
+
+static tt_status *take_inputs(tt_engine *engine, const tt_step *step, tt_task *task) {
+  const tt_literal *literal = step->literals;
+  for (int32_t i = 0; i < step->input_count; i++) {
+    if (step->inputs[i]) {
+      tt_value_ref(task->inputs[i] = step->inputs[i]);
+    } else {
+      TT_TRY(tt_literal_value(engine, literal++, &task->inputs[i]));
+    }
+    task->donate[i] = step->donate[i];
+    task->input_count++;
+  }
+  return NULL;
+}
+
+// Launches a held step by itself.
+static void launch_step(tt_engine *engine, tt_step *step) {
+  tt_task *task = tt_queue_reserve(engine);
+  tt_status *status = tt_task_reserve_values(task, step->input_count, step->output_count);
+  if (!status) {
+    status = take_inputs(engine, step, task);
+  }
+  if (status) {
+    drop_inputs(task);
+    fail_values(step->outputs, step->output_count, status);
+    tt_queue_set_error(&engine->queue, status);
+  } else {
+    for (int32_t i = 0; i < step->output_count; i++) {
+      task->outputs[i] = step->outputs[i];
+      if (step->outputs[i]) {
+        tt_value_ref(step->outputs[i]);
+      }
+    }
+    task->output_count = step->output_count;
+    push(engine, task, step->record);
+  }
+  drop_strong(step);
+}
+
+static void launch_held(tt_engine *engine) {
+  tt_tape *tape = &engine->tape;
+  for (int32_t i = 0; i < tape->count; i++) {
+    if (tape->steps[i]->held) {
+      launch_step(engine, tape->steps[i]);
+    }
+  }
+  tape->held_bytes = 0;
+  tape->holding = false;
+  tape->node = NULL;
+}
+
+// The numbers of one dtype, as a vector.
+static tt_status *pack_value(tt_engine *engine, const tt_param *param, tt_value **out_value) {
+  tt_dtype dtype = (tt_dtype)param->dtype;
+  size_t size = tt_dtype_size(dtype), at = 0;
+  unsigned char *bytes = malloc((size_t)param->index * size);
+  if (!bytes) {
+    return no_memory();
+  }
+  for (int32_t i = 0; i < engine->tape.count; i++) {
+    const tt_step *step = engine->tape.steps[i];
+    for (int32_t k = 0; k < step->literal_count; k++) {
+      if (step->literals[k].dtype == dtype) {
+        size_t width = step->literals[k].random ? 2 * size : size;
+        memcpy(bytes + at, step->literals[k].bytes, width);
+        at += width;
+      }
+    }
+  }
+  tt_status *status = tt_value_from_host(engine, bytes, dtype, (int64_t[]){param->index}, 1, out_value);
+  free(bytes);
+  return status;
+}
+
+static tt_status *take_program_inputs(tt_engine *engine, const tt_record *program, tt_task *task) {
+  for (int32_t i = 0; i < program->lowered.param_count; i++) {
+    const tt_param *param = &program->lowered.params[i];
+    task->donate[i] = false;
+    if (param->kind == TT_PARAM_SLOT) {
+      tt_value *value = engine->tape.values[param->index];
+      tt_value_ref(task->inputs[i] = value);
+      task->donate[i] = param->aliased && atomic_load(&value->owners) == 0;
+    } else {
+      TT_TRY(pack_value(engine, param, &task->inputs[i]));
+    }
+    task->input_count++;
+  }
+  return NULL;
+}
+
+// Launches the whole tape as one program.
+static void launch_program(tt_engine *engine, tt_record *program) {
+  tt_tape *tape = &engine->tape;
+  tt_task *task = program->executable ? tt_queue_reserve(engine) : NULL;
+  tt_status *status = NULL;
+  if (task) {
+    status = tt_task_reserve_values(task, program->lowered.param_count, program->lowered.output_count);
+    if (!status) {
+      status = take_program_inputs(engine, program, task);
+    }
+  }
+  if (task && status) {
+    drop_inputs(task);
+    fail_values(tape->values, tape->value_count, status);
+    tt_queue_set_error(&engine->queue, status);
+  } else if (task) {
+    for (int32_t i = 0; i < program->lowered.output_count; i++) {
+      const tt_output *output = &program->lowered.outputs[i];
+      task->outputs[i] = output->kind == TT_OUTPUT_RESULT ? tape->values[output->index] : NULL;
+      if (task->outputs[i]) {
+        tt_value_ref(task->outputs[i]);
+      }
+    }
+    task->output_count = program->lowered.output_count;
+    push(engine, task, program);
+  }
+}
+
+// ---- stretches ----
+// The numbers of the results that were owned before step `at` of all steps; only results of the first `count` here.
+static int32_t find_live(const tt_tape *tape, int32_t count, uint64_t at, int32_t *out) {
+  int32_t live = 0;
+  for (int32_t i = 0; i < count; i++) {
+    for (int32_t k = 0; k < tape->steps[i]->output_count; k++) {
+      const tt_value *value = tape->steps[i]->outputs[k];
+      if (value && (atomic_load(&value->owners) > 0 || value->died > at)) {
+        out[live++] = value->number;
+      }
+    }
+  }
+  return live;
+}
+
+static void request(tt_engine *engine, tt_node *node, tt_variant *variant) {
+  tt_stretch *stretch;
+  tt_status *status = tt_stretch_create(node, variant, &stretch);
+  if (!status) {
+    status = tt_compiler_request(engine, node, variant, stretch);
+  }
+  variant->state = status ? TT_VARIANT_FAILED : TT_VARIANT_COMPILING;
+  tt_status_free(status);
+}
+
+// Notes that the first `count` steps are a stretch, and has it compiled when it is met again.
+static void note(tt_engine *engine, int32_t count, const int32_t *live, int32_t live_count, bool by_content) {
+  if (getenv("DBG")) fprintf(stderr,"note %d live %d\n",count,live_count);
+  tt_tape *tape = &engine->tape;
+  if (tape->trie.count > TT_TRIE_LIMIT) {
+    tt_trie_clear(&tape->trie);
+  }
+  tt_node *node = NULL;
+  for (int32_t i = 0; i < count; i++) {
+    node = tt_trie_add(&tape->trie, node, tape->steps[i]);
+    if (!node) {
+      return;
+    }
+  }
+  node->ends |= by_content;
+  tt_variant *variant = tt_node_add(node, live, live_count);
+  if (getenv("DBG")) fprintf(stderr,"node %p depth %d variant %p seen %d\n",(void*)node,node->depth,(void*)variant, variant?variant->seen:-1);
+  if (variant && ++variant->seen >= 2 && variant->state == TT_VARIANT_NEW && count > 1) {
+    request(engine, node, variant);
+  }
+}
+
+// Gives the inputs and outputs of a step their numbers.
+static bool number_step(tt_tape *tape, tt_step *step) {
+  int32_t most = tape->value_count + step->input_count + step->output_count;
+  if (most > tape->value_capacity) {
+    tt_value **values = realloc(tape->values, sizeof *values * (size_t)(2 * most));
+    if (!values) {
+      return false;
+    }
+    tape->values = values;
+    tape->value_capacity = 2 * most;
+  }
+  step->source_count = 0;
+  for (int32_t i = 0; i < step->input_count + step->output_count; i++) {
+    bool input = i < step->input_count;
+    tt_value *value = input ? step->inputs[i] : step->outputs[i - step->input_count];
+    if (!value) {
+      continue;
+    }
+    if (!input || value->stretch != tape->stretch) {
+      value->stretch = tape->stretch;
+      value->number = tape->value_count;
+      tape->values[tape->value_count++] = value;
+    }
+    if (input) {
+      step->sources[step->source_count++] = value->number;
+    }
+  }
+  return true;
+}
+
+// Forgets the first `count` steps; the others begin a new stretch.
+static void restart(tt_tape *tape, int32_t count) {
+  for (int32_t i = 0; i < count; i++) {
+    free_step(tape->steps[i]);
+  }
+  tape->count -= count;
+  memmove(tape->steps, tape->steps + count, sizeof(tt_step *) * (size_t)tape->count);
+  tape->value_count = 0;
+  tape->stretch++;
+  tape->node = NULL;
+  tape->holding = tape->count == 0;
+  tape->held_bytes = 0;
+  atomic_store_explicit(&tape->at_end, false, memory_order_relaxed);
+  for (int32_t i = 0; i < tape->count; i++) {
+    number_step(tape, tape->steps[i]);  // there is room: they had numbers before
+  }
+}
+
+static void finish(tt_engine *engine, int32_t count, bool by_content) {
+  tt_tape *tape = &engine->tape;
+  int32_t *live = malloc(sizeof *live * (size_t)(tape->value_count + 1));
+  if (live) {
+    int32_t live_count = find_live(tape, count, tape->recorded - (uint64_t)(tape->count - count), live);
+    tt_variant *variant = tape->holding && tape->node ? tt_node_find(tape->node, live, live_count) : NULL;
+    if (variant && variant->state == TT_VARIANT_READY) {
+      launch_program(engine, variant->program);
+    } else {
+      launch_held(engine);
+      note(engine, count, live, live_count, by_content);
+    }
+    free(live);
+  } else {
+    launch_held(engine);
+  }
+  restart(tape, count);
+}
+
+void tt_tape_cut(tt_engine *engine, tt_cut_reason reason) {
+  tt_tape *tape = &engine->tape;
+  if (tape->count) {
+    finish(engine, tape->count, reason == TT_CUT_CONTENT);
+  }
+}
+
+// ---- recording ----
+static bool append(tt_tape *tape, tt_step *step) {
+  if (tape->count == tape->capacity) {
+    int32_t capacity = tape->capacity ? 2 * tape->capacity : 256;
+    tt_step **steps = realloc(tape->steps, sizeof(tt_step *) * (size_t)capacity);
+    if (!steps) {
+      return false;
+    }
+    tape->steps = steps;
+    tape->capacity = capacity;
+  }
+  if (!number_step(tape, step)) {
+    return false;
+  }
+  tape->steps[tape->count++] = step;
+  return true;
+}
+
+static void publish(const tt_call_state *s, const tt_step *step, tt_results *out) {
+  for (int32_t i = 0; i < step->output_count; i++) {
+    const tt_output *output = &step->record->lowered.outputs[i];
+    if (step->outputs[i]) {
+      tt_value_ref(step->outputs[i]);
+      tt_storage_set_value(output->kind == TT_OUTPUT_RESULT ? out->storages[output->index] : s->storages[output->index],
+                           step->outputs[i]);
+    }
+  }
+}
+
+// Whether the step leads on to a program that is compiled.
+static bool advance(tt_tape *tape, const tt_step *step) {
+  tt_node *node = tape->holding ? tt_trie_find(&tape->trie, tape->node, step) : NULL;
+  if (!node || !node->known) {
+    return false;
+  }
+  tape->node = node;
+  return true;
+}
+
+tt_status *tt_tape_record(const tt_call_state *s, tt_record *record, tt_results *out) {
+  tt_engine *engine = s->engine;
+  tt_tape *tape = &engine->tape;
+  if (atomic_load_explicit(&tape->at_end, memory_order_relaxed)) {
+    tt_tape_cut(engine, TT_CUT_CONTENT);
+  } else if (tape->count >= TT_STRETCH_LIMIT) {
+    tt_tape_cut(engine, TT_CUT_LENGTH);
+  }
+  if (!tape->stretch) {
+    tape->stretch = 1;
+    tape->holding = true;
+  }
+  tt_step *step = allocate_step(record);
+  tt_status *status = step ? fill_step(s, record, step) : no_memory();
+  if (!status && !append(tape, step)) {
+    status = no_memory();
+  }
+  if (status) {
+    if (step) {
+      free_step(step);
+    }
+    return status;
+  }
+  tape->recorded++;
+  publish(s, step, out);
+  if (advance(tape, step)) {
+    tape->held_bytes += record->new_bytes;
+    if (tape->node->ends) {
+      atomic_store_explicit(&tape->at_end, true, memory_order_relaxed);
+    }
+    if (tape->held_bytes > (size_t)engine->limit / 4) {
+      tt_tape_cut(engine, TT_CUT_MEMORY);
+    }
+  } else {
+    launch_held(engine);
+  }
+  bool begins = tt_cuts_push(&tape->cuts, record->content);
+  if (begins && !tape->holding && tape->count > TT_CUT_WINDOW + 1) {
+    finish(engine, tape->count - TT_CUT_WINDOW - 1, true);
+  }
+  return NULL;
+}
+
+void tt_tape_poke(tt_engine *engine) {
+  tt_tape *tape = &engine->tape;
+  if (!atomic_load_explicit(&tape->at_end, memory_order_relaxed) || pthread_mutex_trylock(&engine->lock)) {
+    return;
+  }
+  // Only what takes one place in the queue: its thread must not wait for itself.
+  if (atomic_load_explicit(&tape->at_end, memory_order_relaxed) &&
+      atomic_load(&engine->queue.pushed) == atomic_load(&engine->queue.launched)) {
+    int32_t *live = malloc(sizeof *live * (size_t)(tape->value_count + 1));
+    if (live) {
+      int32_t count = find_live(tape, tape->count, tape->recorded, live);
+      tt_variant *variant = tt_node_find(tape->node, live, count);
+      if (variant && variant->state == TT_VARIANT_READY) {
+        launch_program(engine, variant->program);
+        restart(tape, tape->count);
+      }
+      free(live);
+    }
+  }
+  pthread_mutex_unlock(&engine->lock);
+}
+
+void tt_tape_clear(tt_engine *engine) {
+  tt_tape_cut(engine, TT_CUT_MODE);
+  tt_trie_clear(&engine->tape.trie);
+}
+
+void tt_tape_settle(tt_engine *engine) {
+  pthread_mutex_lock(&engine->lock);
+  tt_tape_cut(engine, TT_CUT_SYNC);
+  pthread_mutex_unlock(&engine->lock);
+}
