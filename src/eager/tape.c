@@ -263,7 +263,6 @@ static void request(tt_engine *engine, tt_node *node, tt_variant *variant) {
 
 // Notes that the first `count` steps are a stretch, and has it compiled when it is met again.
 static void note(tt_engine *engine, int32_t count, const int32_t *live, int32_t live_count, bool by_content) {
-  if (getenv("DBG")) fprintf(stderr,"note %d live %d\n",count,live_count);
   tt_tape *tape = &engine->tape;
   if (tape->trie.count > TT_TRIE_LIMIT) {
     tt_trie_clear(&tape->trie);
@@ -277,7 +276,6 @@ static void note(tt_engine *engine, int32_t count, const int32_t *live, int32_t 
   }
   node->ends |= by_content;
   tt_variant *variant = tt_node_add(node, live, live_count);
-  if (getenv("DBG")) fprintf(stderr,"node %p depth %d variant %p seen %d\n",(void*)node,node->depth,(void*)variant, variant?variant->seen:-1);
   if (variant && ++variant->seen >= 2 && variant->state == TT_VARIANT_NEW && count > 1) {
     request(engine, node, variant);
   }
