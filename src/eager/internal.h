@@ -184,8 +184,9 @@ typedef struct tt_tape {
   int32_t value_count, value_capacity;
   uint64_t stretch;   // its number, from 1
   uint64_t recorded;  // steps so far, of all stretches
-  struct tt_node *node;
-  bool holding;
+  struct tt_node *node;  // of the last step; NULL: the root
+  bool known;            // the steps are in the trie
+  bool holding;          // none of them was launched
   atomic_bool at_end;  // a known stretch is complete
   size_t held_bytes;
   tt_cuts cuts;

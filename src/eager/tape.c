@@ -166,7 +166,6 @@ static void launch_held(tt_engine *engine) {
   }
   tape->held_bytes = 0;
   tape->holding = false;
-  tape->node = NULL;
 }
 
 // The numbers of one dtype, as a vector.
@@ -321,12 +320,28 @@ static void restart(tt_tape *tape, int32_t count) {
   tape->value_count = 0;
   tape->stretch++;
   tape->node = NULL;
+  tape->known = true;
   tape->holding = tape->count == 0;
   tape->held_bytes = 0;
   atomic_store_explicit(&tape->at_end, false, memory_order_relaxed);
   for (int32_t i = 0; i < tape->count; i++) {
     number_step(tape, tape->steps[i]);  // there is room: they had numbers before
   }
+}
+
+// Walks the trie along steps that were launched before their stretch began; gives how many of them are one whole.
+static int32_t walk(tt_tape *tape) {
+  for (int32_t i = 0; i < tape->count; i++) {
+    tape->node = tt_trie_find(&tape->trie, tape->node, tape->steps[i]);
+    if (!tape->node) {
+      tape->known = false;
+      return 0;
+    }
+    if (tape->node->ends) {
+      return i + 1;
+    }
+  }
+  return 0;
 }
 
 static void finish(tt_engine *engine, int32_t count, bool by_content) {
@@ -346,6 +361,10 @@ static void finish(tt_engine *engine, int32_t count, bool by_content) {
     launch_held(engine);
   }
   restart(tape, count);
+  count = walk(tape);
+  if (count) {
+    finish(engine, count, true);
+  }
 }
 
 void tt_tape_cut(tt_engine *engine, tt_cut_reason reason) {
@@ -384,14 +403,20 @@ static void publish(const tt_call_state *s, const tt_step *step, tt_results *out
   }
 }
 
-// Whether the step leads on to a program that is compiled.
-static bool advance(tt_tape *tape, const tt_step *step) {
-  tt_node *node = tape->holding ? tt_trie_find(&tape->trie, tape->node, step) : NULL;
-  if (!node || !node->known) {
-    return false;
-  }
+// Follows the trie; launches the step, and what was held before it, where no program can be ahead.
+static void advance(tt_engine *engine, const tt_step *step) {
+  tt_tape *tape = &engine->tape;
+  tt_node *node = tape->known ? tt_trie_find(&tape->trie, tape->node, step) : NULL;
   tape->node = node;
-  return true;
+  tape->known = node != NULL;
+  if (node && node->ends) {
+    atomic_store_explicit(&tape->at_end, true, memory_order_relaxed);
+  }
+  if (tape->holding && node && node->known) {
+    tape->held_bytes += step->record->new_bytes;
+  } else {
+    launch_held(engine);
+  }
 }
 
 tt_status *tt_tape_record(const tt_call_state *s, tt_record *record, tt_results *out) {
@@ -404,7 +429,7 @@ tt_status *tt_tape_record(const tt_call_state *s, tt_record *record, tt_results 
   }
   if (!tape->stretch) {
     tape->stretch = 1;
-    tape->holding = true;
+    tape->holding = tape->known = true;
   }
   tt_step *step = allocate_step(record);
   tt_status *status = step ? fill_step(s, record, step) : no_memory();
@@ -419,16 +444,9 @@ tt_status *tt_tape_record(const tt_call_state *s, tt_record *record, tt_results 
   }
   tape->recorded++;
   publish(s, step, out);
-  if (advance(tape, step)) {
-    tape->held_bytes += record->new_bytes;
-    if (tape->node->ends) {
-      atomic_store_explicit(&tape->at_end, true, memory_order_relaxed);
-    }
-    if (tape->held_bytes > (size_t)engine->limit / 4) {
-      tt_tape_cut(engine, TT_CUT_MEMORY);
-    }
-  } else {
-    launch_held(engine);
+  advance(engine, step);
+  if (tape->held_bytes > (size_t)engine->limit / 4) {
+    tt_tape_cut(engine, TT_CUT_MEMORY);
   }
   bool begins = tt_cuts_push(&tape->cuts, record->content);
   if (begins && !tape->holding && tape->count > TT_CUT_WINDOW + 1) {
@@ -443,7 +461,7 @@ void tt_tape_poke(tt_engine *engine) {
     return;
   }
   // Only what takes one place in the queue: its thread must not wait for itself.
-  if (atomic_load_explicit(&tape->at_end, memory_order_relaxed) &&
+  if (atomic_load_explicit(&tape->at_end, memory_order_relaxed) && tape->holding &&
       atomic_load(&engine->queue.pushed) == atomic_load(&engine->queue.launched)) {
     int32_t *live = malloc(sizeof *live * (size_t)(tape->value_count + 1));
     if (live) {
