@@ -69,6 +69,7 @@ _PROTOTYPES = {
     "tt_set_current_device": (_Status, [_int]),
     "tt_get_eager_mode": (ctypes.c_int, []),
     "tt_set_eager_mode": (None, [ctypes.c_int]),
+    "tt_wait_for_compiles": (None, []),
     "tt_set_check_nan": (None, [ctypes.c_bool]),
     "tt_set_matmul_precision": (None, [_int]),
     "tt_get_matmul_precision": (_int, []),

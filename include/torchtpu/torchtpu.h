@@ -99,6 +99,8 @@ void tt_storage_free(tt_storage *storage);  // NULL is allowed; safe in a forked
 void *tt_storage_address(const tt_storage *storage);
 size_t tt_storage_nbytes(const tt_storage *storage);
 int32_t tt_storage_device(const tt_storage *storage);
+// Fused mode: whether the program that makes its value is only recorded.
+bool tt_storage_is_deferred(const tt_storage *storage);
 // Grows or shrinks, keeping the common prefix. The address changes.
 TT_MUST_USE tt_status *tt_storage_resize(tt_storage *storage, size_t nbytes);
 

@@ -111,7 +111,7 @@ int64_t tt_thread_id(void) { return (int64_t)syscall(SYS_gettid); }
 
 void tt_thread_lower_priority(void) {
   // On Linux the nice value belongs to the thread. That it fails is no reason to stop.
-  setpriority(PRIO_PROCESS, (id_t)tt_thread_id(), 19);
+  setpriority(PRIO_PROCESS, (id_t)tt_thread_id(), 10);
 }
 
 int64_t tt_now_ns(void) {

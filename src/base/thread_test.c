@@ -178,7 +178,7 @@ static void test_name_signals_and_priority(void) {
   CHECK_STR(facts.name, "a name that is ");
   CHECK(facts.blocks_interrupt);
   CHECK(facts.id != tt_thread_id());
-  CHECK_INT(facts.nice, 19);
+  CHECK_INT(facts.nice, 10);
   CHECK_INT(getpriority(PRIO_PROCESS, (id_t)tt_thread_id()), nice_before);
   sigset_t mask;
   pthread_sigmask(SIG_SETMASK, NULL, &mask);

@@ -111,6 +111,9 @@ static tt_status *build_missing(tt_call_state *s) {
     tt_record_unref(record);
     return NULL;
   }
+  if (engine->cache.count >= TT_OP_CACHE_LIMIT) {
+    tt_tape_clear(engine);  // fused programs hold records too
+  }
   return tt_op_cache_insert(&engine->cache, record);
 }
 

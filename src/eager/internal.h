@@ -154,7 +154,7 @@ typedef struct tt_trie {
   struct tt_node **buckets;
   size_t bucket_count, count;
   uint64_t generation;
-  int32_t known;
+  int32_t programs;  // compiled, or to be
 } tt_trie;
 
 typedef struct tt_literal {
@@ -175,7 +175,7 @@ typedef struct tt_step {
   int32_t input_count, output_count, literal_count, source_count;
 } tt_step;
 
-enum { TT_STRETCH_LIMIT = 2048, TT_VARIANT_LIMIT = 8, TT_TRIE_LIMIT = 65536 };
+enum { TT_STRETCH_LIMIT = 2048, TT_VARIANT_LIMIT = 8, TT_TRIE_LIMIT = 65536, TT_PROGRAM_LIMIT = 1024 };
 typedef enum tt_cut_reason { TT_CUT_SYNC, TT_CUT_CONTENT, TT_CUT_LENGTH, TT_CUT_MEMORY, TT_CUT_MODE } tt_cut_reason;
 typedef struct tt_tape {
   tt_step **steps;

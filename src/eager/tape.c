@@ -257,13 +257,14 @@ static void request(tt_engine *engine, tt_node *node, tt_variant *variant) {
     status = tt_compiler_request(engine, node, variant, stretch);
   }
   variant->state = status ? TT_VARIANT_FAILED : TT_VARIANT_COMPILING;
+  engine->tape.trie.programs++;
   tt_status_free(status);
 }
 
 // Notes that the first `count` steps are a stretch, and has it compiled when it is met again.
 static void note(tt_engine *engine, int32_t count, const int32_t *live, int32_t live_count, bool by_content) {
   tt_tape *tape = &engine->tape;
-  if (tape->trie.count > TT_TRIE_LIMIT) {
+  if (tape->trie.count > TT_TRIE_LIMIT || tape->trie.programs > TT_PROGRAM_LIMIT) {
     tt_trie_clear(&tape->trie);
   }
   tt_node *node = NULL;

@@ -182,6 +182,13 @@ static void run_threads(int delay_us, bool two_devices) {
 static void test_with_errors(void) { run_threads(0, false); }
 static void test_with_errors_and_delays(void) { run_threads(100, true); }
 
+static void test_fused_mode(void) {
+  tt_set_eager_mode(TT_MODE_FUSED);
+  run_threads(0, false);
+  run_threads(100, true);
+  tt_set_eager_mode(TT_MODE_STRICT);
+}
+
 static void test_debug_mode(void) {
   start();
   tt_set_eager_mode(TT_MODE_DEBUG);
@@ -258,4 +265,4 @@ static void test_init_at_once(void) {
 }
 
 TEST_MAIN(TEST(test_init_at_once), TEST(test_counts), TEST(test_with_errors), TEST(test_with_errors_and_delays),
-          TEST(test_debug_mode))
+          TEST(test_debug_mode), TEST(test_fused_mode))

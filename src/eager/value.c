@@ -222,3 +222,11 @@ void tt_storage_free(tt_storage *storage) {
 void *tt_storage_address(const tt_storage *storage) { return storage->address; }
 size_t tt_storage_nbytes(const tt_storage *storage) { return storage->nbytes; }
 int32_t tt_storage_device(const tt_storage *storage) { return storage->device; }
+
+bool tt_storage_is_deferred(const tt_storage *storage) {
+  tt_engine *engine = &tt_the_runtime.engines[storage->device];
+  pthread_mutex_lock(&engine->lock);
+  bool deferred = storage->value && storage->value->sequence == TT_HELD;
+  pthread_mutex_unlock(&engine->lock);
+  return deferred;
+}

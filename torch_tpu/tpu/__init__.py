@@ -27,11 +27,13 @@ from .execution import (
     cpu_fallback,
     eager_mode,
     fallback_ops,
+    is_deferred,
     set_check_nan,
     set_eager_mode,
     trace,
     trace_start,
     trace_stop,
+    wait_for_compiles,
 )
 from .memory import (
     empty_cache,
@@ -104,6 +106,7 @@ __all__ = [
     "is_autocast_enabled",
     "is_available",
     "is_bf16_supported",
+    "is_deferred",
     "is_initialized",
     "manual_seed",
     "manual_seed_all",
@@ -136,6 +139,7 @@ __all__ = [
     "trace",
     "trace_start",
     "trace_stop",
+    "wait_for_compiles",
 ]
 
 _runtime = _lib.runtime()

@@ -7,11 +7,18 @@ from torch_tpu import _lib
 
 
 class EagerMode(enum.Enum):
-    """STRICT runs each operator asynchronously; DEBUG waits for each and raises at its line."""
+    """How operators run.
+
+    STRICT launches each operator by itself, asynchronously. DEBUG waits for each and raises at its line. FUSED records
+    operators and launches many as one program once it has met them before.
+    """
 
     STRICT = 0
     DEBUG = 1
     FUSED = 2
+    DEFER_NEVER = STRICT  # the names that torch_tpu has for them
+    DEFER_NEVER_AND_LAUNCH_BLOCKING = DEBUG
+    DEFER_AND_FUSE = FUSED
 
 
 def eager_mode():
@@ -31,6 +38,13 @@ class set_eager_mode:
     def __exit__(self, *exception):
         _lib.runtime().tt_set_eager_mode(self._previous.value)
         return False
+
+
+def is_deferred(tensor):
+    """Whether the tensor's value is only recorded (FUSED), so that reading it would have to launch it first."""
+    import torch
+
+    return torch.ops.torchtpu.is_deferred(tensor)
 
 
 def set_check_nan(enabled):
