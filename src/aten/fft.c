@@ -206,8 +206,8 @@ static void build_c2r(tt_rule *r) {
 }
 
 const tt_rule_entry tt_rules_fft[] = {
-    {.name = "aten::_fft_c2c", .build = build_c2c},
-    {.name = "aten::_fft_r2c", .build = build_r2c},
-    {.name = "aten::_fft_c2r", .build = build_c2r},
+    {.name = "aten::_fft_c2c", .build = build_c2c, .out_dtype = TT_OUT_ANY},
+    {.name = "aten::_fft_r2c", .build = build_r2c, .out_dtype = TT_OUT_ANY},
+    {.name = "aten::_fft_c2r", .build = build_c2r, .out_dtype = TT_OUT_ANY},
     {0},
 };

@@ -320,11 +320,11 @@ static void build_cross(tt_rule *r) {
 
 const tt_rule_entry tt_rules_linalg[] = {
     {.name = "aten::linalg_cholesky_ex", .build = build_cholesky, .kind = CHOLESKY_EX},
-    {.name = "aten::cholesky", .build = build_cholesky, .kind = CHOLESKY},
+    {.name = "aten::cholesky", .build = build_cholesky, .kind = CHOLESKY, .out_dtype = TT_OUT_CAST},
     {.name = "aten::_cholesky_solve_helper", .build = build_cholesky_solve},
-    {.name = "aten::cholesky_inverse", .build = build_cholesky_inverse},
+    {.name = "aten::cholesky_inverse", .build = build_cholesky_inverse, .out_dtype = TT_OUT_CAST},
     {.name = "aten::linalg_solve_triangular", .build = build_solve_triangular},
     {.name = "aten::triangular_solve", .build = build_triangular_solve},
-    {.name = "aten::linalg_cross", .build = build_cross},
+    {.name = "aten::linalg_cross", .build = build_cross, .apart = "self,other"},
     {0},
 };

@@ -108,7 +108,7 @@ class Registrar {
     if (!installed_.insert(name).second) {
       return;
     }
-    auto kernel = Kernel::create(rule, schema);
+    auto kernel = Kernel::create(rule, handle);
     if (kernel) {
       library_.impl(name.substr(name.find("::") + 2).c_str(),
                     torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
