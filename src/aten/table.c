@@ -18,6 +18,7 @@ extern const tt_rule_entry tt_rules_linalg_exp[];
 extern const tt_rule_entry tt_rules_linalg_lstsq[];
 extern const tt_rule_entry tt_rules_linalg_lu[];
 extern const tt_rule_entry tt_rules_linalg_qr[];
+extern const tt_rule_entry tt_rules_linalg_eigh[];
 extern const tt_rule_entry tt_rules_loss[];
 extern const tt_rule_entry tt_rules_matmul[];
 extern const tt_rule_entry tt_rules_nonzero[];
@@ -59,6 +60,7 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_linalg_lstsq,
     tt_rules_linalg_lu,
     tt_rules_linalg_qr,
+    tt_rules_linalg_eigh,
     tt_rules_loss,
     tt_rules_matmul,
     tt_rules_nonzero,
