@@ -29,10 +29,11 @@ from child import Child
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPOLOGIES = ("v5e:2x2", "v6e:1x1", "tpu7x:2x2x1")
-# Modules of one rule and one set of dtypes, on the first topology and on the others.
-CHOSEN = {"v5e:2x2": 6}
-CHOSEN_ELSEWHERE = 2
-LIMIT = 120  # seconds for one module
+# How many modules of one rule and one set of dtypes: on the first topology, and on the others.
+CHOSEN, CHOSEN_ELSEWHERE = 2, 1
+# Dtypes that a TPU emulates (minutes of compiling in all) or computes as another: one module, on the first topology.
+RARE = {"f64", "complex<f64>", "f16", "ui8"}
+LIMIT = 60  # seconds of CPU for one module
 SLOW = 10  # seconds, after which a module is named
 
 
@@ -82,20 +83,17 @@ class Module:
         self.structure = hashlib.sha256(text.encode()).hexdigest()
 
 
-def choose(modules, count):
-    """At most `count` of a rule and set of dtypes, different in structure: the shortest, the longest, some between."""
+def choose(modules, first):
+    """What to compile: of each rule and set of dtypes the shortest module, then the longest, in that order."""
     groups = collections.defaultdict(dict)
     for module in sorted(modules, key=lambda m: (m.size, m.hash)):
         groups[module.rule, module.dtypes].setdefault(module.structure, module)
     chosen = []
-    for group in groups.values():
-        each = list(group.values())
-        middle = each[1:-1]
-        picked = [each[0]] + ([each[-1]] if len(each) > 1 and count > 1 else [])
-        step = max(len(middle) / max(count - 2, 1), 1)
-        picked += [middle[int(i * step)] for i in range(count - 2) if int(i * step) < len(middle)]
-        chosen += picked
-    return sorted(chosen, key=lambda m: m.hash)
+    for (_, dtypes), group in groups.items():
+        each, rare = list(group.values()), dtypes & RARE
+        count = (1 if rare else CHOSEN) if first else 0 if rare else CHOSEN_ELSEWHERE
+        chosen += [(bool(rare), i, m.hash, m) for i, m in enumerate([each[0], *reversed(each[1:])][:count])]
+    return [module for *_, module in sorted(chosen, key=lambda key: key[:3])]
 
 
 # --- Running ----------------------------------------------------------------------------------------------------------
@@ -212,7 +210,7 @@ def arguments():
     add("--minutes", type=float, help="stop compiling after this long")
     add("--slice", type=float, metavar="SECONDS", help="as many rules as the time allows, others each day")
     add("--rule", help="only rules whose name has this regular expression")
-    add("--limit", type=float, default=LIMIT, help="seconds for one module")
+    add("--limit", type=float, default=LIMIT, help="seconds of CPU for one module")
     add("--keep", action="store_true", help="the modules that are there, though the library changed")
     add("--again", action="store_true", help="compile once more what failed")
     add("--folder", type=Path, default=ROOT / "build" / "tpu")
@@ -231,7 +229,7 @@ def main():
     modules = gather(options, fake)
     rules = rule_names()
     missing = sorted(set(rules) - {m.rule for m in modules})
-    chosen = {t: choose(modules, CHOSEN.get(t, CHOSEN_ELSEWHERE)) for t in options.topologies}
+    chosen = {t: choose(modules, t == TOPOLOGIES[0]) for t in options.topologies}
     if options.rule:
         chosen = {t: [m for m in each if re.search(options.rule, m.rule)] for t, each in chosen.items()}
     results = Results(options.folder / f"compiled-{version('libtpu')}.jsonl")

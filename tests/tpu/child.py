@@ -6,6 +6,8 @@ import subprocess
 import time
 from dataclasses import dataclass
 
+PATIENCE = 8
+
 
 @dataclass
 class Answer:
@@ -16,7 +18,10 @@ class Answer:
 
 
 class Child:
-    """`command` answers a line with "begin LINE", then "ok MS LINE" or "error LINE MESSAGE"."""
+    """`command` answers a line with "begin LINE", then "ok MS LINE" or "error LINE MESSAGE".
+
+    `limit` is seconds of CPU, since a machine may be busy with other things; the clock may show PATIENCE times as many.
+    """
 
     def __init__(self, command, environment, log, limit, lines_per_process=1 << 30):
         self.command, self.environment = [str(part) for part in command], {**os.environ, **environment}
@@ -51,13 +56,23 @@ class Child:
             tail = log.read()[-600:].decode(errors="replace")
         return code, " ".join(tail.split())[-400:]
 
-    def _line(self, deadline):
+    def _cpu(self):
+        """Seconds of CPU that the process has used."""
+        try:
+            with open(f"/proc/{self.process.pid}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _line(self, cpu, deadline):
         """The next line of output; None at the end of it, "" when it is too late."""
         descriptor = self.process.stdout.fileno()
         while b"\n" not in self.text:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([descriptor], [], [], left)[0]:
-                return ""
+            if not select.select([descriptor], [], [], 1)[0]:
+                if time.monotonic() > deadline or self._cpu() > cpu:
+                    return ""
+                continue
             more = os.read(descriptor, 1 << 16)
             if not more:
                 return None
@@ -71,15 +86,15 @@ class Child:
         fresh = self.process is None
         if fresh:
             self.start()
-        begin = time.monotonic()
-        deadline = begin + self.limit + (60 if fresh else 0)
+        limit = self.limit + (30 if fresh else 0)
+        begin, cpu = time.monotonic(), self._cpu()
         try:
             self.process.stdin.write(f"{line}\n".encode())
             self.process.stdin.flush()
         except OSError:
             pass  # it is dead: the end of its output says so
         while True:
-            answer = self._line(deadline)
+            answer = self._line(cpu + limit, begin + PATIENCE * limit)
             ms = round(1e3 * (time.monotonic() - begin))
             if answer is None:
                 code, tail = self._kill()

@@ -348,6 +348,28 @@ def moved(dtype):
         view.cpu()
 
 
+def eight_bits(dtype):
+    """Numbers of 8 bits: stored, converted, compared, moved."""
+    attempt_all(
+        lambda kind=kind: (make(3, 4, dtype=dtype).to(kind).t().contiguous().to(dtype), make(4, dtype=kind).fill_(1))
+        for kind in (torch.float8_e4m3fn, torch.float8_e5m2)
+    )
+
+
+def narrow_integers(dtype):
+    for kind in (torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64):
+        x = make(3, 4, dtype=dtype).to(kind)
+        attempt_all(
+            [
+                lambda x=x: (x + x).to(dtype),
+                lambda x=x: x * 2,
+                lambda x=x: x.sum(),
+                lambda x=x: x.sort(),
+                lambda x=x: x < 3,
+            ]
+        )
+
+
 def random_integers(dtype):
     attempt_all([lambda: make(5, dtype=dtype).random_(), lambda: make(5, dtype=dtype).random_(7)])
 
@@ -376,6 +398,8 @@ cases(
             [lambda: torch.isin(make(4, dtype=d), 2), lambda: torch.isin(2, make(4, dtype=d))]
         ),
         "resized": resized,
+        "eight_bits": eight_bits,
+        "narrow_integers": narrow_integers,
         "moved": moved,
     }
 )
