@@ -140,7 +140,7 @@ std::tuple<Tensor &, Tensor &, Tensor &, Tensor &> lstsq_out(const Tensor &self,
 TORCH_LIBRARY_FRAGMENT(torchtpu, library) {
   library.def("lstsq(Tensor a, Tensor b, float rcond, bool ranked) -> (Tensor, Tensor, Tensor, Tensor)");
   auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("torchtpu::lstsq", "");
-  auto kernel = Kernel::create("torchtpu::lstsq", handle.schema());
+  auto kernel = Kernel::create("torchtpu::lstsq", handle);
   if (kernel) {
     library.impl("lstsq", torch::dispatch(c10::DispatchKey::PrivateUse1,
                                           torch::CppFunction::makeFromBoxedFunctor(std::move(kernel))));

@@ -27,7 +27,7 @@ TORCH_LIBRARY_IMPL(torchtpu, PrivateUse1, library) {
   for (const char *name : {"unique", "unique_rows", "bincount"}) {
     std::string rule = std::string("torchtpu::") + name;
     auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(rule.c_str(), "");
-    if (auto kernel = Kernel::create(rule, handle.schema())) {
+    if (auto kernel = Kernel::create(rule, handle)) {
       library.impl(name, torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
     }
   }
