@@ -21,6 +21,9 @@ REAL_OPTIMIZERS = {"Adafactor", "Muon"}
 
 DTYPES = {"complex32": NO_DTYPE}
 
+# Entries whose results are complex32 in a dtype.
+PAIRS = {("complex", "float16"): NO_DTYPE, ("view_as_complex", "float16"): NO_DTYPE}
+
 # Results are uninitialised memory: sizes, strides and dtypes are compared, values are not.
 UNINITIALISED = {
     "empty",
@@ -37,7 +40,7 @@ UNINITIALISED = {
 HOST = {"tensor_split"}
 
 # Of equal elements the CPU returns the index of any: the elements that the indices name are compared.
-TIES = {"kthvalue"}
+TIES = {"kthvalue", "topk"}
 
 # Stage -> entry -> reason: parts of the check that an entry cannot take.
 STAGES = {
@@ -52,7 +55,9 @@ STAGES = {
 # Differences that are known not to be the backend's: (entry, dtype, stage, kind) as regular expressions, each for the
 # whole of its text, and the reason.
 CURVATURE = "after it converges, its curvature is a quotient of rounding errors"
+NARROW = "the CPU writes a strided out= as if it were contiguous"
 FAULTS = [
+    ("narrow_copy", ".*", "out strided.*", "value", NARROW),
     ("LBFGS", ".*", ".* result .*", "value|precision", CURVATURE),
 ]
 
@@ -64,7 +69,7 @@ def reason(entry, dtype=None):
             return why
     if dtype == "complex64" and entry in REAL_OPTIMIZERS:
         return REAL
-    return DTYPES.get(dtype)
+    return PAIRS.get((entry, dtype)) or DTYPES.get(dtype)
 
 
 def stage(entry, name):
