@@ -2,7 +2,8 @@
 
 A `Failure` has a kind, the stage where it was found, and a message. The kinds:
 raised      an exception where the CPU has none; `exception`: of another class than the CPU's
-no error    the reverse of raised, of operands that are bad; `accepts`: of a sample that the CPU does not support
+no error    the reverse of raised, of operands that are bad; `accepts`: of a sample that the CPU does not support, or
+            of an out= tensor of a wider dtype, which gets the right numbers
 value       numbers differ; `precision`: beyond the dtype's tolerance, but as near as the CPU's are to those of the
             same call in float64
 shape, dtype, device, stride, structure
