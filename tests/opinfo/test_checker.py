@@ -1,5 +1,6 @@
 """That the harness sees what is wrong: each kind of difference, and a worker that dies, hangs or raises."""
 
+import json
 import os
 import signal
 import time
@@ -18,6 +19,7 @@ import pool
 import run
 import skips
 import suites
+import table
 from cases import Options
 
 
@@ -286,3 +288,30 @@ def test_selection():
     entries = {(t.suite, t.entry) for t in everything if t.method and skips.reason(t.entry, t.dtype) is None}
     assert {(t.suite, t.entry) for t in always if t.method} == entries
     assert suites.quick(everything, 3) == suites.quick(everything, 3 + suites.PARTS)
+
+
+def test_the_table(tmp_path, monkeypatch):
+    def result(dtype, **more):
+        return {"suite": "ops", "entry": "exp", "dtype": dtype, "status": "pass", "operators": ["aten::exp"], **more}
+
+    failed = {"kind": "value", "stage": "forward 0", "message": ""}
+    rows = [
+        result("float32", known=["a reason"]),
+        result("int8", status="fail", failures=[failed]),
+        result("float64", suite="modules", entry="nn.X", operators=[], fallback={"forward": {"aten::eig": 2}}),
+        {"suite": "ops", "entry": "to_sparse", "dtype": "float32", "status": "skip", "reason": "sparse"},
+    ]
+    results, written = tmp_path / "results.jsonl", tmp_path / "operators.md"
+    results.write_text("\n".join(map(json.dumps, rows)))
+    compiled = tmp_path / "tpu.json"
+    faults = [{"topology": "v5e", "dtypes": "complex128", "message": "not supported"}]
+    compiled.write_text(json.dumps({"rules": {"aten::exp": {"failures": faults}}}))
+    monkeypatch.setattr(table, "TPU", compiled)
+    table.tpu_faults.cache_clear()
+    assert table.write([results], written)
+    table.tpu_faults.cache_clear()
+    text = written.read_text()
+    assert "| `exp` | f32 / 2 | rule | value i8 | a reason; not on TPU v5e c128: not supported |" in text
+    assert "| `nn.X` | f64 | CPU: `eig` |  |  |" in text
+    assert "- sparse: `to_sparse`" in text
+    assert "Of 2 entries 1 are checked: 0 (0.0 %) pass, 1 (100.0 %) without a CPU fallback" in text
