@@ -172,11 +172,11 @@ def main(argv=None):
         pool.Pool(settings, todo, write).run()
     results = [r for r in read(options.output).values() if re.search(options.filter or "", r["entry"])]
     print(f"{count} done in {time.monotonic() - begin:.0f} s")
-    for text in summary(results):
+    import table
+
+    for text in [*summary(results), *table.totals(results)]:
         print(text)
     if options.table and options.output.name == "full.jsonl":
-        import table
-
         table.write([options.output])
     sys.exit(any(result["status"] in BAD for result in results))
 

@@ -58,6 +58,13 @@ CURVATURE = "after it converges, its curvature is a quotient of rounding errors"
 NARROW = "the CPU writes a strided out= as if it were contiguous"
 FAULTS = [
     ("narrow_copy", ".*", "out strided.*", "value", NARROW),
+    (
+        "narrow_copy",
+        ".*",
+        "errors .*",
+        "exception",
+        "a dimension out of range is a RuntimeError in the CPU's own kernel",
+    ),
     ("LBFGS", ".*", ".* result .*", "value|precision", CURVATURE),
 ]
 

@@ -137,10 +137,23 @@ def numbers(entries):
     )
 
 
-def section(suite, results):
+def by_entry(results):
     entries = collections.defaultdict(list)
     for result in results:
         entries[result["entry"]].append(result)
+    return entries
+
+
+def totals(results):
+    """The line of numbers of each suite that has results."""
+    for suite, title in TITLES.items():
+        entries = by_entry(r for r in results if r.get("suite", "ops") == suite)
+        if entries:
+            yield f"{title}: {numbers(entries)}"
+
+
+def section(suite, results):
+    entries = by_entry(results)
     yield f"## {TITLES[suite]}"
     yield ""
     yield numbers(entries)
