@@ -11,8 +11,9 @@ import multiprocessing
 import os
 import sys
 import time
-from multiprocessing import connection
+from multiprocessing import connection, forkserver
 from pathlib import Path
+from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 TASKS_PER_WORKER = 100  # then a new process, which returns the memory of compiled programs
@@ -21,12 +22,13 @@ START_LIMIT = 120.0
 
 def context():
     """Where workers come from. The server finds this folder by PYTHONPATH: it has no script."""
-    paths = [str(HERE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     if str(HERE) not in sys.path:
         sys.path.append(str(HERE))
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(["preload"])
+    paths = [str(HERE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(paths)):
+        forkserver.ensure_running()
     return server
 
 

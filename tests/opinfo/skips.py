@@ -56,6 +56,7 @@ STAGES = {
 # whole of its text, and the reason.
 CURVATURE = "after it converges, its curvature is a quotient of rounding errors"
 NARROW = "the CPU writes a strided out= as if it were contiguous"
+OUT_OF_RANGE = "the CPU's own kernel takes a dimension out of range for a RuntimeError, all others for an IndexError"
 FAULTS = [
     ("narrow_copy", ".*", "out strided.*", "value", NARROW),
     (
