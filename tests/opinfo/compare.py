@@ -110,9 +110,9 @@ class Mover:
         return Call(tree_map(self, call.input), args, kwargs, call.process, call.host)
 
 
-def picked(call, indices):
-    """The elements of the call's input that indices along one dimension name."""
-    dim = call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else -1)
+def picked(call, position, indices):
+    """The elements of the call's input that indices along one dimension name; the dimension's position in the call."""
+    dim = call.kwargs.get("dim", call.args[position] if len(call.args) > position else -1)
     source, indices = call.input.detach(), indices.cpu()
     if not source.dim():
         return source.expand_as(indices)
@@ -135,8 +135,13 @@ class Call:
     def of(cls, sample, op=None):
         host = op is not None and op.name in skips.HOST
         call = cls(sample.input, tuple(sample.args), dict(sample.kwargs), sample.output_process_fn_grad, host)
-        if op is not None and op.name in skips.TIES:
-            call.process = lambda result: (result[0], picked(call, result[1]))
+        if op is not None and op.name in skips.TIES and not call.kwargs.get("stable"):
+            position = skips.TIES[op.name]
+            call.process = lambda result: (
+                (result[0], picked(call, position, result[1]))
+                if isinstance(result, (tuple, list))
+                else picked(call, position, result)
+            )
         return call
 
     def tensors(self):

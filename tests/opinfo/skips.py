@@ -39,8 +39,9 @@ UNINITIALISED = {
 # All operands but the first stay on the CPU: the operator reads them there, on every device.
 HOST = {"tensor_split"}
 
-# Of equal elements the CPU returns the index of any: the elements that the indices name are compared.
-TIES = {"kthvalue", "topk"}
+# Of equal elements the CPU returns the index of any, and sorts them in any order unless told to be stable: the elements
+# that the indices name are compared. Operator -> position of the dimension among the arguments after the first.
+TIES = {"argsort": 0, "kthvalue": 1, "sort": 0, "topk": 1}
 
 # Stage -> entry -> reason: parts of the check that an entry cannot take.
 STAGES = {
