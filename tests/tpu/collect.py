@@ -34,6 +34,7 @@ def environment(fake, modules):
 def tasks():
     """Names of everything to drive, "opinfo ENTRY DTYPE" or "extra NAME DTYPE"."""
     import extra
+
     import run
     import skips
 
@@ -50,8 +51,9 @@ class Driver:
     """Runs tasks; errors are counted, not raised: many samples are refused, and results are no results."""
 
     def __init__(self):
-        import run
         import torch
+
+        import run
 
         self.table, self.torch, self.errors = run.entries(), torch, []
 
