@@ -72,14 +72,15 @@ void tt_count_fallback(void);
 
 typedef struct tt_memory_stats {
   int64_t allocated, allocated_peak;             // bytes of live storages
-  int64_t allocated_total;                       // bytes of all storages ever
+  int64_t allocated_total, freed_total;          // bytes of storages made, freed, since the last reset
   int64_t reserved, reserved_peak;               // bytes of PJRT buffers, pending results included
-  int64_t allocation_count, free_count, active;  // storages
+  int64_t allocation_count, free_count, active;  // storages: since the last reset, and now
   int64_t limit;                                 // the budget; initialises nothing: 0 before the client exists
   int64_t oom_count;
 } tt_memory_stats;
 TT_MUST_USE tt_status *tt_get_memory_stats(int32_t device, tt_memory_stats *out_stats);
 TT_MUST_USE tt_status *tt_reset_peak_memory(int32_t device);
+TT_MUST_USE tt_status *tt_reset_accumulated_memory(int32_t device);  // totals and counts begin at 0 again
 TT_MUST_USE tt_status *tt_empty_cache(void);  // forgets interned scalars and what else is only kept for speed
 // Frees every compiled operator. Values and tensors stay valid.
 TT_MUST_USE tt_status *tt_clear_compile_cache(void);
@@ -87,6 +88,9 @@ TT_MUST_USE tt_status *tt_clear_compile_cache(void);
 // Trace spans, as Chrome's trace JSON.
 void tt_trace_start_all(void);
 TT_MUST_USE tt_status *tt_trace_stop_to(const char *path);
+
+// PyTorch numbers devices with 8 bits.
+enum { TT_MAX_DEVICES = 128 };
 
 // ======== storages ========
 // The memory behind tensors: `nbytes` bytes at an address in a reserved, inaccessible range. Its contents are an
@@ -103,9 +107,9 @@ TT_MUST_USE tt_status *tt_storage_resize(tt_storage *storage, size_t nbytes);
 
 // ======== calls ========
 typedef struct tt_number {
-  tt_dtype type;  // TT_PRED, TT_S64, TT_F64 or TT_C128
+  tt_dtype type;  // TT_PRED, TT_S64, TT_F64 or TT_C128; TT_U64 for what is above INT64_MAX
   union {
-    int64_t i;  // TT_PRED: 0 or 1
+    int64_t i;  // TT_PRED: 0 or 1; TT_U64: its bits
     double f[2];
   } u;
 } tt_number;

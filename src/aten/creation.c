@@ -72,11 +72,7 @@ static tt_hlo iota(tt_rule *r, tt_dtype dtype, int64_t size) { return tt_hlo_iot
 // them is how many elements there are, and whether float32 holds every one exactly.
 enum { R_ARANGE, R_RANGE };
 
-static double number_of(const tt_arg *arg) {
-  return arg->tag != TT_ARG_NUMBER      ? 1
-         : arg->u.number.type == TT_F64 ? arg->u.number.u.f[0]
-                                        : (double)arg->u.number.u.i;
-}
+static double number_of(const tt_arg *arg) { return arg->tag == TT_ARG_NUMBER ? tt_number_double(&arg->u.number) : 1; }
 
 static int64_t int_of(const tt_arg *arg) {
   return arg->tag != TT_ARG_NUMBER      ? 1

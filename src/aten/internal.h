@@ -36,6 +36,8 @@ struct tt_op {
   tt_out_dtype out_dtype;
 };
 
+double tt_number_double(const tt_number *number);  // the real part
+
 // 0 if the number is not one that the rule may look at, 1 if it equals the default, 2 + k if it is special[k].
 int32_t tt_op_arg_known(const tt_op_arg *arg, const tt_number *number);
 

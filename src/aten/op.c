@@ -52,8 +52,10 @@ static void read_special(tt_op_arg *arg, const char *list) {
   }
 }
 
-static double as_double(const tt_number *n) {
-  return n->type == TT_F64 || n->type == TT_C128 ? n->u.f[0] : (double)n->u.i;
+double tt_number_double(const tt_number *n) {
+  return n->type == TT_F64 || n->type == TT_C128 ? n->u.f[0]
+         : n->type == TT_U64                     ? (double)(uint64_t)n->u.i
+                                                 : (double)n->u.i;
 }
 
 static void copy_arg(tt_op_arg *arg, const tt_arg_schema *schema, const tt_rule_entry *rule) {
@@ -65,7 +67,7 @@ static void copy_arg(tt_op_arg *arg, const tt_arg_schema *schema, const tt_rule_
   arg->is_static = number && find_name(rule->static_args, schema->name, ',');
   arg->is_operand = number || (schema->kind == TT_KIND_INT && find_name(rule->dynamic_args, schema->name, ','));
   arg->has_default = number && schema->has_default && schema->default_value.type != TT_C128;
-  arg->default_value = arg->has_default ? as_double(&schema->default_value) : 0;
+  arg->default_value = arg->has_default ? tt_number_double(&schema->default_value) : 0;
   read_special(arg, rule->special_values);
 }
 
@@ -109,7 +111,7 @@ int32_t tt_op_arg_known(const tt_op_arg *arg, const tt_number *number) {
   if (number->type == TT_C128 || (!arg->has_default && !arg->special_count)) {
     return 0;
   }
-  double value = as_double(number);
+  double value = tt_number_double(number);
   if (arg->has_default && value == arg->default_value) {
     return 1;
   }

@@ -239,21 +239,17 @@ static const tt_number *number_at(tt_rule *r, const char *name, int32_t index) {
 
 tt_dtype tt_scalar_type_at(tt_rule *r, const char *name, int32_t index) {
   const tt_number *number = number_at(r, name, index);
-  return number ? number->type : TT_DTYPE_INVALID;
+  return !number ? TT_DTYPE_INVALID : number->type == TT_U64 ? TT_S64 : number->type;
 }
 
 tt_dtype tt_scalar_type(tt_rule *r, const char *name) { return tt_scalar_type_at(r, name, 0); }
-
-static double number_double(const tt_number *number) {
-  return number->type == TT_F64 || number->type == TT_C128 ? number->u.f[0] : (double)number->u.i;
-}
 
 static bool number_known(tt_rule *r, const char *name, const tt_number *number, double *out_value) {
   const tt_op_arg *arg = &r->call->op->args[tt_rule_arg_index(r, name)];
   if (!number || (!arg->is_static && !tt_op_arg_known(arg, number))) {
     return false;
   }
-  *out_value = number_double(number);
+  *out_value = tt_number_double(number);
   return true;
 }
 
@@ -264,7 +260,7 @@ bool tt_scalar_known(tt_rule *r, const char *name, double *out_value) {
 
 double tt_static_double(tt_rule *r, const char *name, double if_none) {
   const tt_number *number = number_at(r, name, 0);
-  return number ? number_double(number) : if_none;
+  return number ? tt_number_double(number) : if_none;
 }
 
 bool tt_operand_known(tt_rule *r, const char *name, double *out_value) {

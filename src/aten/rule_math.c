@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aten/internal.h"
 #include "aten/pointwise.h"
 
 // ---- types ----
@@ -367,7 +368,7 @@ bool tt_broadcast(tt_rule *r, tt_hlo *values, int32_t count) {
 static tt_hlo in_unchecked(tt_rule *r, const char *name, tt_dtype dtype) {
   tt_dtype scalar = tt_scalar_type(r, name);
   if (scalar == TT_S64 && tt_dtype_is_int(dtype)) {
-    return tt_cast(tt_scalar(r, name, TT_S64), dtype);
+    return tt_cast(tt_scalar(r, name, tt_rule_arg(r, name)->u.number.type == TT_U64 ? TT_U64 : TT_S64), dtype);
   }
   if (scalar != TT_DTYPE_INVALID && tt_opmath(dtype) != dtype) {
     return tt_cast(tt_scalar(r, name, tt_opmath(dtype)), dtype);

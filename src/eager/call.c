@@ -158,6 +158,10 @@ static tt_status *param_value(const tt_call_state *s, const tt_record *record, c
       tt_generator *generator = arg >= 0 && s->args[arg].tag == TT_ARG_GENERATOR && s->args[arg].u.generator
                                     ? s->args[arg].u.generator
                                     : tt_default_generator(s->engine->device);
+      if (tt_generator_device(generator) != s->engine->device) {
+        return tt_error(TT_ERR_RUNTIME, "Expected a generator of tpu:%d but found one of tpu:%d", s->engine->device,
+                        tt_generator_device(generator));
+      }
       uint64_t state[2];
       tt_generator_take(generator, record->lowered.random_elements, state);
       return tt_value_from_host(s->engine, state, TT_U64, (int64_t[]){2}, 1, out_value);

@@ -138,6 +138,7 @@ typedef struct tt_engine {
   // memory, bytes
   atomic_int_fast64_t allocated, allocated_peak, allocated_total, reserved, reserved_peak;
   atomic_int_fast64_t allocation_count, free_count, oom_count;
+  atomic_int_fast64_t total_mark, freed_mark, allocation_mark, free_mark, oom_mark;  // at the last reset
   int64_t limit;
 } tt_engine;
 
@@ -196,6 +197,7 @@ void tt_scalar_cache_clear(tt_scalar_cache *cache);
 TT_MUST_USE tt_status *tt_value_from_host(tt_engine *engine, const void *data, tt_dtype dtype, const int64_t *dims,
                                           int32_t rank, tt_value **out_value);
 // Takes `count` counters from the generator and returns where they start.
+int32_t tt_generator_device(const tt_generator *generator);
 void tt_generator_take(tt_generator *generator, uint64_t count, uint64_t out_state[2]);
 
 // Room for storages of `nbytes` more, by the budget.

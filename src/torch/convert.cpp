@@ -90,9 +90,12 @@ tt_number to_number(const c10::Scalar &scalar) {
   } else if (scalar.isFloatingPoint()) {
     number.type = TT_F64;
     number.u.f[0] = scalar.toDouble();
+  } else if (scalar.type() == c10::ScalarType::UInt64) {
+    number.u.i = static_cast<int64_t>(scalar.toUInt64());
+    number.type = number.u.i < 0 ? TT_U64 : TT_S64;
   } else {
     number.type = TT_S64;
-    number.u.i = scalar.type() == c10::ScalarType::UInt64 ? static_cast<int64_t>(scalar.toUInt64()) : scalar.toLong();
+    number.u.i = scalar.toLong();
   }
   return number;
 }
