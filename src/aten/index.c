@@ -381,6 +381,9 @@ static void build_index_put(tt_rule *r) {
     return;
   }
   if (!read_index_plan(r, &p)) {
+    if (!tt_failed(r)) {
+      tt_fail(r, TT_ERR_RUNTIME, "at least one index must be a tensor");
+    }
     return;
   }
   const bool accumulate = tt_bool(r, "accumulate", false);
