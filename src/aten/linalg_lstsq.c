@@ -79,8 +79,8 @@ static estimate extend(estimate e, tt_hlo w, tt_hlo g, tt_hlo is_new, bool large
   tt_hlo s = largest ? large : small, square = v_mul(s, s);
   // The vector (p, q), of the second row of the equations or of the first.
   const tt_dtype type = product->dtype;
-  tt_hlo p = largest ? tt_hlo_convert(v_sub(square, d), type) : la_conj(product);
-  tt_hlo q = largest ? product : tt_hlo_convert(v_sub(square, a), type);
+  tt_hlo p = largest ? tt_hlo_convert(v_sub(square, d), type) : product;
+  tt_hlo q = largest ? la_conj(product) : tt_hlo_convert(v_sub(square, a), type);
   tt_hlo length = v_sqrt(v_add(la_square(p), la_square(q))), none = v_eqc(length, 0);
   length = tt_hlo_convert(v_if(none, v_const(length, 1), length), type);
   p = v_if(none, v_const(p, largest ? 0 : 1), v_div(p, length));
@@ -226,7 +226,7 @@ static void build_lstsq(tt_rule *r) {
   tt_hlo left = tt_hlo_const(builder, real, 0, (const int64_t[]){batch[0], count}, 2);
   tt_hlo rank = tt_hlo_const(builder, TT_S32, 0, batch, 1), singular = tt_hlo_const(builder, TT_PRED, 0, batch, 1);
   tt_hlo x = tt_hlo_const(builder, a->dtype, 0, (const int64_t[]){batch[0], n, count}, 3);
-  if (tt_hlo_numel(flat) != 0) {
+  if (tt_hlo_numel(flat) != 0 && tt_hlo_numel(right) != 0) {
     const int32_t matrix[] = {1, 2};
     tt_hlo zero = tt_hlo_reduce(TT_ALL, v_eqc(flat, 0), matrix, 2);
     x = tt_bool(r, "ranked", true) ? solve_ranked(flat, right, tt_scalar(r, "rcond", real), &rank)

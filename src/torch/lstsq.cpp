@@ -55,8 +55,9 @@ Results solve_by_svd(const Tensor &a, const Tensor &b, double rcond) {
   auto [u, s, vh] = at::_linalg_svd(a, false, true);
   Tensor rank = at::zeros(s.sizes().slice(0, s.dim() - 1), s.options().dtype(at::kLong));
   std::vector<int64_t> place(b.sizes().begin(), b.sizes().end());
-  place[place.size() - 2] = std::max(m, n);
-  Tensor solution = at::zeros(place, b.options()).mT().contiguous().mT();
+  place[place.size() - 2] = b.size(-1);
+  place[place.size() - 1] = std::max(m, n);
+  Tensor solution = at::zeros(place, b.options()).mT();  // by columns
   if (a.numel() != 0) {
     Tensor kept = s.gt(s.narrow(-1, 0, 1) * (rcond < 0 ? epsilon_of(a) : rcond));
     Tensor inverse = at::where(kept, s.reciprocal(), 0.0).unsqueeze(-1);
