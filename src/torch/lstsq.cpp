@@ -35,13 +35,12 @@ Results solve_by_qr(const Tensor &a, const Tensor &b, double rcond, bool ranked)
                        .typed<Results(const Tensor &, const Tensor &, double, bool)>();
   auto [x, squares, rank, singular] = op.call(a, b, rcond, ranked);
   const int64_t m = a.size(-2), n = a.size(-1);
-  auto real = squares.options();
-  Tensor none = at::empty({0}, real);
+  auto none = [&squares] { return at::empty({0}, squares.options()); };
   if (ranked) {
-    return {x.narrow(-2, 0, n), none, rank, none};
+    return {x.narrow(-2, 0, n), none(), rank, none()};
   }
   at::_linalg_check_errors(singular, "torch.linalg.lstsq", singular.numel() <= 1);
-  return {x.narrow(-2, 0, n), m > n ? squares : none, at::empty({0}, rank.options()), none};
+  return {x.narrow(-2, 0, n), m > n ? squares : none(), at::empty({0}, rank.options()), none()};
 }
 
 // |x|^2, summed over the rows.
