@@ -216,6 +216,15 @@ static tt_hlo solve_ranked(tt_hlo a, tt_hlo b, tt_hlo rcond, tt_hlo *rank) {
 // A solution in a place with room for max(m, n) rows; squares of what is left (full rank, m > n); rank; whether an
 // element of R's diagonal is zero.
 static void build_lstsq(tt_rule *r) {
+  const tt_operand *of_a = tt_operand_of(r, "a"), *of_b = tt_operand_of(r, "b");
+  if (!of_a || !of_b || !la_check_dtype(r, of_a->dtype, "lstsq", "lstsq")) {
+    return;
+  }
+  if (of_a->ndim < 2 || of_b->ndim != of_a->ndim || of_b->dtype != of_a->dtype ||
+      memcmp(of_a->sizes, of_b->sizes, (size_t)(of_a->ndim - 1) * sizeof *of_a->sizes) != 0) {
+    tt_fail(r, TT_ERR_RUNTIME, "matrices of one dtype, batch and number of rows are expected");
+    return;
+  }
   tt_hlo a = tt_in(r, "a"), b = tt_in(r, "b"), flat = la_flat(a, 2), right = la_flat(b, 2);
   if (!flat || !right) {
     return;

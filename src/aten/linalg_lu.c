@@ -323,6 +323,10 @@ static void build_lu_unpack(tt_rule *r) {
             "Note: this function is intended to be used with the output produced by torch.linalg.lu_factor");
     return;
   }
+  if (p->ndim < 1) {
+    tt_fail(r, TT_ERR_RUNTIME, "torch.lu_unpack: LU_pivots must have at least 1 dimension");
+    return;
+  }
   tt_hlo lu = tt_in(r, "LU_data"), none = tt_hlo_const(tt_b(r), x->dtype, 0, (const int64_t[]){0}, 1);
   if (pivots) {
     tt_hlo swaps = tt_in(r, "LU_pivots");
