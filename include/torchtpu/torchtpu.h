@@ -227,10 +227,11 @@ typedef struct tt_results {
   struct tt_record *pin;     // keeps `results` alive until tt_results_release
   tt_storage **storages;     // [count]; owned by the caller for TT_RESULT_NEW, else NULL
   tt_storage *inline_storages[TT_INLINE_RESULTS];
-  // The out= argument must first be resized to these sizes, and the call made again; then count is 0.
+  // The out= argument must first be resized to these sizes and strides (NULL: contiguous), and the call made again;
+  // then count is 0.
   int32_t resize_arg;  // -1: no
   int32_t resize_ndim;
-  const int64_t *resize_sizes;
+  const int64_t *resize_sizes, *resize_strides;
 } tt_results;
 // Runs an operator: all tensors on one device. On a miss it builds and compiles first. Initialises.
 TT_MUST_USE tt_status *tt_call(tt_op *op, const tt_arg *args, int32_t count, int32_t device, tt_results *out_results);

@@ -112,7 +112,7 @@ typedef struct tt_lowered {
   int32_t generator_arg;     // -1: the default generator
   int32_t resize_arg;        // an out= argument to resize first, or -1
   int32_t resize_ndim;
-  const int64_t *resize_sizes;
+  const int64_t *resize_sizes, *resize_strides;
 } tt_lowered;
 
 // Settings that are part of every key.
@@ -159,6 +159,7 @@ struct tt_rule {
   tt_hlo *assert_flags;
   tt_hlo random_state;
   tt_out_dtype out_dtype;
+  const int32_t *out_order;  // of the dims of an out= tensor that is resized; NULL: contiguous
   bool failed;
 };
 

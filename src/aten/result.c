@@ -150,6 +150,17 @@ static bool accepts_dtype(tt_rule *r, tt_hlo value, tt_dtype dtype, tt_out_dtype
   return true;
 }
 
+static const int64_t *dense_strides(tt_rule *r, tt_hlo value, const int32_t *order) {
+  int64_t *strides = tt_arena_alloc(&r->out->arena, sizeof(int64_t) * (size_t)(value->rank + 1));
+  int64_t stride = 1;
+  for (int32_t i = value->rank - 1; strides && i >= 0; i--) {
+    int32_t dim = order[i];
+    strides[dim] = stride;
+    stride *= value->dims[dim] > 1 ? value->dims[dim] : 1;
+  }
+  return strides;
+}
+
 // Records a write of `value` to a tensor among the arguments.
 static void write_tensor(tt_rule *r, int32_t position, int32_t index, bool is_out, tt_out_dtype accepted,
                          tt_hlo value) {
@@ -169,6 +180,7 @@ static void write_tensor(tt_rule *r, int32_t position, int32_t index, bool is_ou
     if (is_out) {
       if (r->out->resize_arg < 0) {
         r->out->resize_sizes = tt_arena_copy(&r->out->arena, value->dims, sizeof(int64_t) * (size_t)value->rank);
+        r->out->resize_strides = r->out_order ? dense_strides(r, value, r->out_order) : NULL;
         r->out->resize_ndim = value->rank;
         for (int32_t i = 0; i < r->call->arg_count; i++) {
           if (r->call->first_tensor[i] == index && r->call->args[i].tag == TT_ARG_TENSOR) {
@@ -258,7 +270,10 @@ void tt_ret_like(tt_rule *r, int32_t i, tt_hlo value, const char *name) {
 }
 
 void tt_ret_ordered(tt_rule *r, int32_t i, tt_hlo value, const int32_t *order) {
-  if (!value || ret_is_write(r, i, value, TT_OUT_EXACT)) {
+  r->out_order = order;
+  bool is_write = !value || ret_is_write(r, i, value, TT_OUT_EXACT);
+  r->out_order = NULL;
+  if (is_write) {
     return;
   }
   tt_ret_record *ret = add_ret(r, i, value);
@@ -333,17 +348,6 @@ static tt_output *add_output(tt_rule *r, output_list *list, tt_hlo value, tt_out
   return output;
 }
 
-static const int64_t *dense_strides(tt_rule *r, const tt_ret_record *ret) {
-  int64_t *strides = tt_arena_alloc(&r->out->arena, sizeof(int64_t) * (size_t)(ret->value->rank + 1));
-  int64_t stride = 1;
-  for (int32_t i = ret->value->rank - 1; strides && i >= 0; i--) {
-    int32_t dim = ret->order[i];
-    strides[dim] = stride;
-    stride *= ret->value->dims[dim] > 1 ? ret->value->dims[dim] : 1;
-  }
-  return strides;
-}
-
 static void add_result(tt_rule *r, output_list *list, tt_result result) {
   tt_lowered *out = r->out;
   out->results = tt_rule_grow(r, out->results, out->result_count, &list->result_capacity, sizeof *out->results);
@@ -371,7 +375,7 @@ static void finish_ret(tt_rule *r, output_list *list, const tt_ret_record *ret) 
     result.sizes = tt_arena_copy(&r->out->arena, ret->value->dims, sizeof(int64_t) * (size_t)ret->value->rank);
     result.strides = ret->strides
                          ? tt_arena_copy(&r->out->arena, ret->strides, sizeof(int64_t) * (size_t)ret->value->rank)
-                         : dense_strides(r, ret);
+                         : dense_strides(r, ret->value, ret->order);
     result.nbytes = output->nbytes;
   }
   if (ret->position >= 0) {

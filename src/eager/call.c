@@ -376,6 +376,7 @@ static tt_status *prepare_results(tt_record *record, tt_results *out) {
   out->resize_arg = lowered->resize_arg;
   out->resize_ndim = lowered->resize_ndim;
   out->resize_sizes = lowered->resize_sizes;
+  out->resize_strides = lowered->resize_strides;
   memset(out->inline_storages, 0, sizeof out->inline_storages);
   if (out->count > TT_INLINE_RESULTS) {
     out->storages = calloc((size_t)out->count, sizeof *out->storages);

@@ -399,6 +399,10 @@ struct Call {
   void resize_out(const tt_results &results) {
     at::Tensor out = value(static_cast<size_t>(results.resize_arg)).toTensor();
     std::vector<int64_t> sizes(results.resize_sizes, results.resize_sizes + results.resize_ndim);
+    std::vector<int64_t> strides;
+    if (results.resize_strides) {
+      strides.assign(results.resize_strides, results.resize_strides + results.resize_ndim);
+    }
     tt_results copy = results;
     copy.storages = copy.inline_storages;
     tt_results_release(&copy);
@@ -408,6 +412,9 @@ struct Call {
         "(): unsupported operation: out= is an operand too: some elements of the input tensor and the written-to "
         "tensor refer to a single memory location. Please clone() the tensor before performing the operation.");
     at::native::resize_output(out, sizes);
+    if (!strides.empty()) {
+      out.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+    }
     Call again(kernel, stack);
     again.resizes = resizes + 1;
     again.run();

@@ -79,6 +79,7 @@ def test_out():
         out = torch.empty(0, device="tpu"), torch.empty(0, device="tpu")
         function(a, out=out)
         assert torch.equal(out[0], expected[0]) and torch.equal(out[1], expected[1])
+        assert [x.stride() for x in out] == [x.stride() for x in expected]
 
 
 @pytest.mark.parametrize(
