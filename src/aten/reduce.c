@@ -75,11 +75,13 @@ static void build_sum(tt_rule *r) {
 }
 
 static void build_mean(tt_rule *r) {
-  const tt_dtype in = self_dtype(r), asked = asked_dtype(r), dtype = asked ? asked : in;
+  const tt_dtype in = self_dtype(r), asked = asked_dtype(r);
+  const bool by_input = tt_is_integral(in) && !tt_has(r, "dtype");  // the type of out= does not help
+  const tt_dtype dtype = asked && !by_input ? asked : in;
   if (tt_is_integral(dtype)) {
     tt_fail(r, TT_ERR_RUNTIME,
             "could not infer output dtype. %s dtype must be either a floating point or complex dtype. Got: %s",
-            asked ? "Optional" : "Input", tt_type_name(dtype));
+            by_input ? "Input" : "Optional", tt_type_name(dtype));
     return;
   }
   const dim_set d = read_dims(r, "self", true);

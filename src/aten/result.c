@@ -64,18 +64,38 @@ static bool same_sizes(const tt_operand *x, const int64_t *sizes, int32_t ndim) 
   return x->ndim == ndim && !memcmp(x->sizes, sizes, sizeof *sizes * (size_t)ndim);
 }
 
-// No overlap and no gap.
-static bool is_dense(const tt_operand *x) {
-  tt_view view = {x->ndim, x->sizes, x->strides, 0};
+static int64_t numel_of(const tt_operand *x) {
   int64_t numel = 1;
   for (int32_t i = 0; i < x->ndim; i++) {
     numel *= x->sizes[i];
-    if (x->sizes[i] > 1 && x->strides[i] == 0) {
+  }
+  return numel;
+}
+
+// No overlap and no gap. Dims of size 0 count as dims of size 1: PyTorch looks at neither.
+static bool is_dense(const tt_operand *x) {
+  int64_t sizes[TT_MAX_RANK], numel = 1;
+  for (int32_t i = 0; i < x->ndim; i++) {
+    sizes[i] = x->sizes[i] > 0 ? x->sizes[i] : 1;
+    numel *= sizes[i];
+    if (sizes[i] > 1 && x->strides[i] == 0) {
       return false;
     }
   }
+  tt_view view = {x->ndim, sizes, x->strides, 0};
   tt_shape shape = {1, &numel, numel};
-  return numel > 0 && tt_view_classify(&shape, &view) == TT_VIEW_FULL;
+  return tt_view_classify(&shape, &view) == TT_VIEW_FULL;
+}
+
+// As PyTorch's is_contiguous(): an empty tensor always is.
+static bool is_contiguous(const tt_operand *x) {
+  int64_t stride = 1;
+  bool row_major = true;
+  for (int32_t i = x->ndim - 1; i >= 0; i--) {
+    row_major = row_major && (x->sizes[i] == 1 || x->strides[i] == stride);
+    stride *= x->sizes[i];
+  }
+  return row_major || numel_of(x) == 0;
 }
 
 static void identity_order(int32_t ndim, int32_t *order) {
@@ -84,14 +104,20 @@ static void identity_order(int32_t ndim, int32_t *order) {
   }
 }
 
-// Layout as TensorIterator allocates it for these operands.
-static void layout_from(tt_ret_record *ret, const tt_operand *const *operands, int32_t count) {
+// Layout as TensorIterator allocates it for these operands; `broadcast` if there are others, of other sizes (numbers
+// too), so that none of its short cuts is taken.
+static void layout_from(tt_ret_record *ret, const tt_operand *const *operands, int32_t count, bool broadcast) {
   const int64_t *sizes = ret->value->dims;
   int32_t ndim = ret->value->rank;
-  bool same = count > 0;
+  bool same = count > 0, contiguous = count > 0;
   for (int32_t i = 0; i < count; i++) {
-    same = same && same_sizes(operands[i], sizes, ndim) && is_dense(operands[i]) &&
+    bool whole = same_sizes(operands[i], sizes, ndim) && !broadcast;
+    contiguous = contiguous && whole && is_contiguous(operands[i]);
+    same = same && whole && is_dense(operands[i]) &&
            !memcmp(operands[i]->strides, operands[0]->strides, sizeof *sizes * (size_t)ndim);
+  }
+  if (contiguous) {
+    return;  // in order already, with the strides that follow from the sizes
   }
   if (same) {
     tt_view view = {ndim, sizes, operands[0]->strides, 0};
@@ -99,6 +125,18 @@ static void layout_from(tt_ret_record *ret, const tt_operand *const *operands, i
     ret->strides = operands[0]->strides;
   } else {
     iterator_order(operands, count, sizes, ndim, ret->order);
+    ret->zero_strides = broadcast;
+  }
+}
+
+// Layout as empty_like() gives it: the operand's own strides where it is dense.
+static void layout_like(tt_ret_record *ret, const tt_operand *like) {
+  if (is_dense(like)) {
+    tt_view view = {like->ndim, like->sizes, like->strides, 0};
+    tt_view_memory_order(&view, ret->order);
+    ret->strides = like->strides;
+  } else {
+    layout_from(ret, &like, 1, false);
   }
 }
 
@@ -165,7 +203,7 @@ static void write_tensor(tt_rule *r, int32_t position, int32_t index, bool is_ou
             sizes_text(r, t->tensor->sizes, t->tensor->ndim), sizes_text(r, value->dims, value->rank));
     return;
   }
-  for (int32_t i = 0; i < t->tensor->ndim; i++) {
+  for (int32_t i = 0; i < t->tensor->ndim && numel_of(&r->operands[index]) > 0; i++) {
     if (t->tensor->strides[i] == 0 && t->tensor->sizes[i] > 1) {
       tt_fail(r, TT_ERR_RUNTIME,
               "unsupported operation: more than one element of the written-to tensor refers to a single memory "
@@ -210,15 +248,20 @@ void tt_ret_elementwise(tt_rule *r, int32_t i, tt_hlo value) {
   }
   const tt_operand *operands[TT_MAX_ARGS];
   int32_t count = 0;
+  bool broadcast = false;
   for (int32_t a = 0; a < r->call->arg_count; a++) {
-    if (r->call->args[a].tag == TT_ARG_TENSOR && !r->operands[r->call->first_tensor[a]].is_host &&
-        r->operands[r->call->first_tensor[a]].ndim <= value->rank) {
-      operands[count++] = &r->operands[r->call->first_tensor[a]];
+    if (r->call->args[a].tag != TT_ARG_TENSOR) {
+      continue;
+    }
+    const tt_operand *x = &r->operands[r->call->first_tensor[a]];
+    broadcast = broadcast || !same_sizes(x, value->dims, value->rank);
+    if (!x->is_host && x->ndim <= value->rank) {
+      operands[count++] = x;
     }
   }
   tt_ret_record *ret = add_ret(r, i, value);
   if (ret) {
-    layout_from(ret, operands, count);
+    layout_from(ret, operands, count, broadcast);
   }
 }
 
@@ -229,7 +272,7 @@ void tt_ret_like(tt_rule *r, int32_t i, tt_hlo value, const char *name) {
   const tt_operand *like = tt_operand_of(r, name);
   tt_ret_record *ret = add_ret(r, i, value);
   if (ret && like && same_sizes(like, value->dims, value->rank)) {
-    layout_from(ret, &like, 1);
+    layout_like(ret, like);
   }
 }
 
@@ -273,7 +316,7 @@ void tt_ret_list(tt_rule *r, int32_t i, int32_t index, tt_hlo value) {
   if (self && self->tag == TT_ARG_TENSORS && (uint32_t)index < self->count) {
     const tt_operand *like = tt_operand_at(r, "self", index);
     if (like && same_sizes(like, value->dims, value->rank)) {
-      layout_from(ret, &like, 1);
+      layout_like(ret, like);
     }
   }
 }
@@ -315,7 +358,7 @@ static const int64_t *dense_strides(tt_rule *r, const tt_ret_record *ret) {
   for (int32_t i = ret->value->rank - 1; strides && i >= 0; i--) {
     int32_t dim = ret->order[i];
     strides[dim] = stride;
-    stride *= ret->value->dims[dim] > 1 ? ret->value->dims[dim] : 1;
+    stride *= ret->value->dims[dim] > 1 || ret->zero_strides ? ret->value->dims[dim] : 1;
   }
   return strides;
 }

@@ -174,7 +174,7 @@ at::Tensor make_tensor(tt_storage *storage, c10::ScalarType type, c10::IntArrayR
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(impl)),
                                                          c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                                          c10::scalarTypeToTypeMeta(type));
-  if (sizes.size() != 1 || sizes[0] != 0) {
+  if (sizes.size() != 1 || sizes[0] != 0 || strides[0] != 1) {
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   }
   return tensor;

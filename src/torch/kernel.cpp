@@ -1,13 +1,14 @@
 #include "kernel.h"
 
 #include <ATen/MemoryOverlap.h>
+#include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
-
 #include <atomic>
+#include <set>
 
 namespace torchtpu {
 
@@ -135,9 +136,23 @@ tt_arg_schema Kernel::add_argument(const c10::Argument &argument) {
   return schema;
 }
 
+static bool goes_by_index(const std::string &name) {
+  static const std::set<std::string> names = {
+      "index",        "index_put_",    "_index_put_impl_", "index_copy", "index_copy_", "index_add",
+      "index_add_",   "index_reduce",  "index_reduce_",    "index_fill", "index_fill_", "index_select",
+      "take",         "put_",          "gather",           "cat"};
+  return names.count(name) || name.rfind("scatter", 0) == 0;
+}
+
+static bool is_fill(const std::string &name) {
+  return name == "fill_" || name == "zero_" || name == "masked_fill_" || name == "index_fill_";
+}
+
 std::unique_ptr<Kernel> Kernel::create(const std::string &rule, const c10::FunctionSchema &schema) {
   auto kernel = std::make_unique<Kernel>();
   kernel->name_ = schema.name().substr(schema.name().find("::") + 2);
+  kernel->by_index_ = goes_by_index(kernel->name_);
+  kernel->is_fill_ = is_fill(kernel->name_) && !(kernel->name_ == "fill_" && schema.overload_name() == "Tensor");
   std::vector<tt_arg_schema> args;
   int mutated_list = -1;
   for (const auto &argument : schema.arguments()) {
@@ -214,11 +229,34 @@ struct Call {
   // As TensorIterator: a result may be an operand, but not lie across one.
   void refuse_overlap() const {
     for (size_t written : kernel.written_) {
+      if (args[written].tag != TT_ARG_TENSOR) {
+        continue;
+      }
       for (size_t i = 0; i < args.size(); i++) {
-        if (i != written && args[i].tag == TT_ARG_TENSOR && args[written].tag == TT_ARG_TENSOR &&
-            args[i].u.tensor.storage == args[written].u.tensor.storage) {
-          at::assert_no_partial_overlap(value(written).toTensor(), value(i).toTensor());
+        if (i == written) {
+          continue;
         }
+        if (args[i].tag == TT_ARG_TENSOR && args[i].u.tensor.storage == args[written].u.tensor.storage) {
+          refuse_pair(value(written).toTensor(), value(i).toTensor());
+        } else if (args[i].tag == TT_ARG_TENSORS && kernel.by_index_) {
+          refuse_list(value(written).toTensor(), i);
+        }
+      }
+    }
+  }
+
+  void refuse_pair(const at::Tensor &written, const at::Tensor &read) const {
+    if (kernel.by_index_) {
+      at::assert_no_overlap(written, read);
+    } else {
+      at::assert_no_partial_overlap(written, read);
+    }
+  }
+
+  void refuse_list(const at::Tensor &written, size_t list) const {
+    for (const auto &element : value(list).toListRef()) {
+      if (!element.isNone() && element.toTensor().defined() && element.toTensor().is_alias_of(written)) {
+        at::assert_no_overlap(written, element.toTensor());
       }
     }
   }
@@ -451,6 +489,35 @@ static bool shares_memory(const c10::IValue &list) {
   return std::adjacent_find(storages.begin(), storages.end()) != storages.end();
 }
 
+// A fill of an expanded tensor fills what was expanded: `self` is narrowed to that, and given back as it was.
+at::Tensor Kernel::narrow_expanded(Stack *stack) const {
+  c10::IValue *args = stack->data() + stack->size() - args_.size();
+  const at::Tensor self = args[0].toTensor();
+  if (C10_LIKELY(self.is_non_overlapping_and_dense() || self.numel() == 0)) {
+    return at::Tensor();
+  }
+  bool by_mask = name_ == "masked_fill_";
+  int64_t kept = name_ == "index_fill_" && self.dim() ? at::maybe_wrap_dim(args[1].toInt(), self.dim()) : -1;
+  at::Tensor narrow = self, mask;
+  for (int64_t d = 0; d < self.dim(); d++) {
+    if (self.stride(d) == 0 && self.size(d) > 1 && d != kept) {
+      narrow = narrow.narrow(d, 0, 1);
+      mask = by_mask ? (mask.defined() ? mask : args[1].toTensor().expand(self.sizes())).any(d, true) : mask;
+    }
+  }
+  if (narrow.is_same(self)) {
+    return at::Tensor();
+  }
+  if (by_mask || kept >= 0) {
+    TORCH_WARN("Use of ", name_, " on expanded tensors is deprecated. Please clone() the tensor before it.");
+  }
+  args[0] = narrow;
+  if (mask.defined()) {
+    args[1] = mask;
+  }
+  return self;
+}
+
 void Kernel::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet, Stack *stack) {
   constexpr auto kLoop = c10::DispatchKey::CompositeExplicitAutograd;
   if (mutated_list_ >= 0 && handle.hasKernelForDispatchKey(kLoop) &&
@@ -471,8 +538,12 @@ void Kernel::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet, 
       }
     }
   }
+  const at::Tensor expanded = is_fill_ ? narrow_expanded(stack) : at::Tensor();
   Call call(*this, *stack);
   call.run();
+  if (C10_UNLIKELY(expanded.defined())) {
+    stack->back() = expanded;
+  }
 }
 
 }  // namespace torchtpu

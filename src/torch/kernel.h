@@ -27,6 +27,7 @@ class Kernel final : public c10::OperatorKernel {
     bool is_indices;  // a list of indices: boolean masks are expanded first
     bool is_total;    // repeat_interleave's output_size: the sum of the repeats, read back when it is not given
   };
+  at::Tensor narrow_expanded(torch::jit::Stack *stack) const;
   tt_arg_schema add_argument(const c10::Argument &argument);
 
   tt_op *op_ = nullptr;
@@ -37,6 +38,8 @@ class Kernel final : public c10::OperatorKernel {
   std::vector<bool> return_is_list_, return_is_int_;
   int mutated_list_ = -1;  // the list of tensors that an operator without results writes
   int self_ = -1;          // the tensor that `indices` index
+  bool by_index_ = false;  // an operand may not be the tensor that is written, where elementwise operators allow it
+  bool is_fill_ = false;   // writes expanded tensors too: an element that is written twice gets the same both times
 
   friend struct Call;
 };
