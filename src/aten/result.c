@@ -72,19 +72,17 @@ static int64_t numel_of(const tt_operand *x) {
   return numel;
 }
 
-// No overlap and no gap. Dims of size 0 count as dims of size 1: PyTorch looks at neither.
+// No overlap and no gap; an empty tensor has neither.
 static bool is_dense(const tt_operand *x) {
-  int64_t sizes[TT_MAX_RANK], numel = 1;
-  for (int32_t i = 0; i < x->ndim; i++) {
-    sizes[i] = x->sizes[i] > 0 ? x->sizes[i] : 1;
-    numel *= sizes[i];
-    if (sizes[i] > 1 && x->strides[i] == 0) {
+  int64_t numel = numel_of(x);
+  for (int32_t i = 0; i < x->ndim && numel > 0; i++) {
+    if (x->sizes[i] > 1 && x->strides[i] == 0) {
       return false;
     }
   }
-  tt_view view = {x->ndim, sizes, x->strides, 0};
+  tt_view view = {x->ndim, x->sizes, x->strides, 0};
   tt_shape shape = {1, &numel, numel};
-  return tt_view_classify(&shape, &view) == TT_VIEW_FULL;
+  return numel == 0 || tt_view_classify(&shape, &view) == TT_VIEW_FULL;
 }
 
 // As PyTorch's is_contiguous(): an empty tensor always is.
@@ -125,7 +123,9 @@ static void layout_from(tt_ret_record *ret, const tt_operand *const *operands, i
     ret->strides = operands[0]->strides;
   } else {
     iterator_order(operands, count, sizes, ndim, ret->order);
-    ret->zero_strides = broadcast;
+    for (int32_t i = 0; i < ndim; i++) {
+      ret->zero_strides = ret->zero_strides || (broadcast && ret->order[i] != i);
+    }
   }
 }
 
@@ -250,6 +250,10 @@ void tt_ret_elementwise(tt_rule *r, int32_t i, tt_hlo value) {
   int32_t count = 0;
   bool broadcast = false;
   for (int32_t a = 0; a < r->call->arg_count; a++) {
+    const char *name = r->call->op->args[a].name;
+    if (r->call->args[a].tag == TT_ARG_NUMBER && (!strcmp(name, "other") || !strcmp(name, "self"))) {
+      broadcast = true;  // PyTorch makes it a tensor
+    }
     if (r->call->args[a].tag != TT_ARG_TENSOR) {
       continue;
     }

@@ -137,10 +137,10 @@ tt_arg_schema Kernel::add_argument(const c10::Argument &argument) {
 }
 
 static bool goes_by_index(const std::string &name) {
-  static const std::set<std::string> names = {
-      "index",        "index_put_",    "_index_put_impl_", "index_copy", "index_copy_", "index_add",
-      "index_add_",   "index_reduce",  "index_reduce_",    "index_fill", "index_fill_", "index_select",
-      "take",         "put_",          "gather",           "cat"};
+  static const std::set<std::string> names = {"index",         "index_put_", "_index_put_impl_", "index_copy",
+                                              "index_copy_",   "index_add",  "index_add_",       "index_reduce",
+                                              "index_reduce_", "index_fill", "index_fill_",      "index_select",
+                                              "take",          "put_",       "gather",           "cat"};
   return names.count(name) || name.rfind("scatter", 0) == 0;
 }
 

@@ -76,7 +76,9 @@ def assert_alike(function):
     assert actual == expected, (actual, expected)
 
 
-@pytest.mark.parametrize("to, source", [((0, 3), (0, 6)), ((0, 3), (4, 4)), ((1, 0), (0, 1)), ((0,), (2,)), ((0,), (1,))])
+@pytest.mark.parametrize(
+    "to, source", [((0, 3), (0, 6)), ((0, 3), (4, 4)), ((1, 0), (0, 1)), ((0,), (2,)), ((0,), (1,))]
+)
 @pytest.mark.parametrize("where", ["device", "host"])
 def test_copies_of_nothing_check_shapes(to, source, where):
     def copy(device):
@@ -192,20 +194,24 @@ def test_strides_of_empty_and_thin_results(layout):
         assert strides[0] == strides[1], (name, strides)
 
 
-def test_equal_of_different_dtypes():
-    for a, b in [((2,), (3,)), ((0, 3), (8,)), ((2,), (2,)), ((0,), (0,))]:
-        for dtype in (torch.int64, torch.bool, torch.float16):
-            assert_alike(lambda d: torch.equal(torch.ones(a, device=d), torch.ones(b, dtype=dtype, device=d)))
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float16], ids=str)
+@pytest.mark.parametrize("a, b", [((2,), (3,)), ((0, 3), (8,)), ((2,), (2,)), ((0,), (0,))])
+def test_equal_of_different_dtypes(a, b, dtype):
+    assert_alike(lambda d: torch.equal(torch.ones(a, device=d), torch.ones(b, dtype=dtype, device=d)))
+    assert_alike(lambda d: torch.equal(torch.full(a, 1.5, device=d), torch.ones(b, dtype=dtype, device=d)))
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.float32])
-def test_dtypes_of_out(dtype):
-    for function in (torch.cumsum, torch.cumprod, torch.sum, torch.mean):
-        for source in (torch.bool, torch.int64, torch.float32):
-            shape = (3,) if "cum" in function.__name__ else ()
-            assert_alike(
-                lambda d: [function(torch.ones(3, dtype=source, device=d), 0, out=torch.zeros(shape, dtype=dtype, device=d))]
-            )
+@pytest.mark.parametrize("out", [torch.bool, torch.int8, torch.float32], ids=str)
+@pytest.mark.parametrize("source", [torch.bool, torch.int64, torch.float32], ids=str)
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "sum", "mean"])
+def test_dtypes_of_out(name, source, out):
+    shape = (3,) if "cum" in name else ()
+
+    def into(device):
+        x = torch.ones(3, dtype=source, device=device)
+        return [getattr(torch, name)(x, 0, out=torch.zeros(shape, dtype=out, device=device))]
+
+    assert_alike(into)
 
 
 def test_rebound_data_shares_memory():
