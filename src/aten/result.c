@@ -102,6 +102,14 @@ static void identity_order(int32_t ndim, int32_t *order) {
   }
 }
 
+static bool is_identity(const int32_t *order, int32_t ndim) {
+  bool same = true;
+  for (int32_t i = 0; i < ndim; i++) {
+    same = same && order[i] == i;
+  }
+  return same;
+}
+
 // Layout as TensorIterator allocates it for these operands; `broadcast` if there are others, of other sizes (numbers
 // too), so that none of its short cuts is taken.
 static void layout_from(tt_ret_record *ret, const tt_operand *const *operands, int32_t count, bool broadcast) {
@@ -123,9 +131,7 @@ static void layout_from(tt_ret_record *ret, const tt_operand *const *operands, i
     ret->strides = operands[0]->strides;
   } else {
     iterator_order(operands, count, sizes, ndim, ret->order);
-    for (int32_t i = 0; i < ndim; i++) {
-      ret->zero_strides = ret->zero_strides || (broadcast && ret->order[i] != i);
-    }
+    ret->zero_strides = broadcast && !is_identity(ret->order, ndim);
   }
 }
 
@@ -280,13 +286,23 @@ void tt_ret_like(tt_rule *r, int32_t i, tt_hlo value, const char *name) {
   }
 }
 
-void tt_ret_ordered(tt_rule *r, int32_t i, tt_hlo value, const int32_t *order) {
+static tt_ret_record *ret_ordered(tt_rule *r, int32_t i, tt_hlo value, const int32_t *order) {
   if (!value || ret_is_write(r, i, value)) {
-    return;
+    return NULL;
   }
   tt_ret_record *ret = add_ret(r, i, value);
   if (ret) {
     memcpy(ret->order, order, sizeof *order * (size_t)value->rank);
+  }
+  return ret;
+}
+
+void tt_ret_ordered(tt_rule *r, int32_t i, tt_hlo value, const int32_t *order) { ret_ordered(r, i, value, order); }
+
+void tt_ret_iterated(tt_rule *r, int32_t i, tt_hlo value, const int32_t *order) {
+  tt_ret_record *ret = ret_ordered(r, i, value, order);
+  if (ret) {
+    ret->zero_strides = !is_identity(order, value->rank);
   }
 }
 

@@ -118,8 +118,8 @@ static tt_dtype sum_dtype(tt_rule *r) {
 
 static void build_cumsum(tt_rule *r) {
   const tt_dtype dtype = sum_dtype(r);
-  const tt_operand *self = tt_operand_of(r, "self");
-  if (dtype == TT_PRED && self && self->ndim > 0) {
+  tt_hlo self = tt_in(r, "self");
+  if (dtype == TT_PRED && self && self->rank > 0 && tt_hlo_numel(self) > 0) {
     tt_fail_dtype(r, tt_rule_kind(r) == TT_SUM ? "cumsum_out_cpu" : "cumprod_out_cpu", dtype);
     return;
   }
