@@ -119,9 +119,18 @@ static const c10::DataPtr &data_ptr_of(const at::Tensor &tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->data_ptr();
 }
 
+static void free_storage(void *context) { tt_storage_free(static_cast<tt_storage *>(context)); }
+
+// PyTorch makes storages of its own for the device: of a DLPack capsule, or to copy on write.
+tt_storage *storage_in(const c10::DataPtr &data) {
+  TORCH_CHECK(C10_LIKELY(data.get_deleter() == free_storage) || !data.get_context(),
+              "a tpu tensor whose memory was not allocated by tpu (through DLPack?): copy it through the CPU");
+  return static_cast<tt_storage *>(data.get_context());
+}
+
 tt_storage *storage_of(const at::Tensor &tensor) {
   TORCH_CHECK(tensor.unsafeGetTensorImpl()->has_storage(), "a tpu tensor without a storage");
-  return static_cast<tt_storage *>(data_ptr_of(tensor).get_context());
+  return storage_in(data_ptr_of(tensor));
 }
 
 static tt_number read_host_scalar(const at::Tensor &tensor) {
@@ -163,8 +172,7 @@ tt_tensor describe(const at::Tensor &tensor, const char *op) {
 }
 
 c10::DataPtr make_data_ptr(tt_storage *storage) {
-  return {tt_storage_address(storage), storage,
-          [](void *context) { tt_storage_free(static_cast<tt_storage *>(context)); },
+  return {tt_storage_address(storage), storage, free_storage,
           c10::Device(kTpu, static_cast<c10::DeviceIndex>(tt_storage_device(storage)))};
 }
 
