@@ -549,7 +549,7 @@ def functional(p):
 def out(p):
     """A result written into a tensor that is there."""
     c, target = p.c, p.any()
-    if target is None or p.undefined_write(target) or p.tensor(target).requires_grad:
+    if target is None or p.overlaps_itself(target) or p.tensor(target).requires_grad:
         return None
     t = p.tensor(target)
     source = p.any(lambda s: s.shape == t.shape and s.dtype == t.dtype and not s.requires_grad)
@@ -627,6 +627,7 @@ def read(p):
     if source is None:
         return None
     t, other = p.tensor(source), p.any()
+    numpy = "" if t.dtype == torch.bfloat16 else ".numpy()"
     real = f"{source}.detach()"
     return "r = " + c.pick(
         (
@@ -641,7 +642,9 @@ def read(p):
             f"{source}.detach().cpu().resolve_conj().resolve_neg().numpy().tolist()"
             if t.dtype != torch.bfloat16
             else f"{source}.tolist()",
-            f"''.join(repr({source}).replace('device=\\'tpu:0\\'', '').replace(',', ' ').split())",
+            f"''.join(repr({source}).replace('device=\\'tpu:0\\'', '').replace(',', ' ').split())"
+            if not t.is_complex()  # the signs of their zeros differ
+            else f"{source}.tolist()",
             f"int({source}.numel() and {real}.reshape(-1)[-1] != 0)",
             f"{real}.nonzero()",
             f"({source} != 0).sum().item()",
