@@ -627,7 +627,6 @@ def read(p):
     if source is None:
         return None
     t, other = p.tensor(source), p.any()
-    numpy = "" if t.dtype == torch.bfloat16 else ".numpy()"
     real = f"{source}.detach()"
     return "r = " + c.pick(
         (

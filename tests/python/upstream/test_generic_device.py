@@ -219,7 +219,7 @@ def test_gradcheck(name):
         if not inputs or sum(t.numel() for t in inputs) == 0:
             continue
 
-        def function(*_):
+        def function(*_, sample=sample):
             result = info(sample.input, *sample.args, **sample.kwargs)
             result = sample.output_process_fn_grad(result)
             return tuple(t for t in leaves(result) if t.requires_grad)
