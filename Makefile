@@ -5,6 +5,7 @@ VENV ?= .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PYTEST_ARGS ?=
 OPINFO_ARGS ?=
+PROGRAMS_ARGS ?= --count 5000
 # A folder with env.sh and an environment that has the peer, for bench.
 PEER_ENV ?=
 
@@ -19,8 +20,8 @@ INSTALLED := $(VENV)/.installed
 PLUGINS := TT_TEST_FAKE_PLUGIN=$(abspath $(BUILD))/release/lib/fake_pjrt.so \
            TT_TEST_COUNT_PLUGIN=$(abspath $(BUILD))/release/lib/count_pjrt.so
 
-.PHONY: all setup setup-hf setup-tpu setup-jax build test test-c test-asan test-tsan test-py test-wheel opinfo demo \
-        bench wheel lint format clean distclean help
+.PHONY: all setup setup-hf setup-tpu setup-jax build test test-c test-asan test-tsan test-py test-wheel opinfo \
+        programs demo bench wheel lint format clean distclean help
 
 all: build
 
@@ -30,6 +31,7 @@ help:
 	@echo "make build     the library, the shim, and an editable install in $(VENV)"
 	@echo "make test-c | test-py | test-wheel | bench | wheel | lint | format | clean | distclean"
 	@echo "make opinfo    every operator, module and optimizer against the CPU, with a table; goes on where it stopped"
+	@echo "make programs  random programs of views and writes against the CPU, with new seeds (PROGRAMS_ARGS)"
 	@echo "make setup-hf | setup-tpu | setup-jax    optional packages"
 
 # --- Environment ----------------------------------------------------------------------------------------------------
@@ -84,6 +86,10 @@ test-py: build
 # the compiler's own options, --mode debug with each operator waited for: results of their own, no table.
 opinfo: build
 	@$(PY) tests/opinfo/run.py --table $(OPINFO_ARGS)
+
+# Random programs of views and writes with new seeds (tests/python/programs.py); results: build/programs.
+programs: build
+	@$(PY) tests/python/programs.py $(PROGRAMS_ARGS)
 
 # --- The rest --------------------------------------------------------------------------------------------------------
 # The wheel by itself, first with its own shim, then with one that is built at import.

@@ -74,6 +74,13 @@ def _install_dlpack():
         )
 
     __dlpack__.__doc__ = export.__doc__
+    export_capsule = torch.utils.dlpack.to_dlpack
+
+    @functools.wraps(export_capsule)
+    def to_dlpack(tensor):
+        return tensor.__dlpack__() if tensor.device.type == "tpu" else export_capsule(tensor)
+
+    torch.utils.dlpack.to_dlpack = torch.to_dlpack = to_dlpack
     torch.Tensor.__dlpack_device__ = __dlpack_device__
     torch.Tensor.__dlpack__ = __dlpack__
 

@@ -345,7 +345,7 @@ static void build_index(tt_rule *r) {
   }
   int32_t order[V_DIMS];
   index_result_order(r, &p, order);
-  tt_ret_ordered(r, 0, gather_plan(&p), order);
+  tt_ret_iterated(r, 0, gather_plan(&p), order);
 }
 
 // `values` broadcast to the result's shape; leading 1s may be dropped.

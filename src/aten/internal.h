@@ -145,6 +145,7 @@ typedef struct tt_ret_record {
   tt_hlo value;
   int32_t order[TT_MAX_RANK];  // dims in memory order, outermost first
   const int64_t *strides;      // exact strides, or NULL: dense in `order`
+  bool zero_strides;           // a dim of size 0 makes the strides outside it 0
   int32_t slot;                // a write: the slot, else -1
   int32_t tensor;              // a write: the flattened tensor
 } tt_ret_record;

@@ -312,6 +312,13 @@ static void build_norm(tt_rule *r) {
             tt_type_name(dtype));
     return;
   }
+  if (tt_promote_types(in, dtype) != dtype) {
+    tt_fail(r, TT_ERR_RUNTIME,
+            "linalg.vector_norm: the dtype of the input (%s) should be convertible without narrowing to the specified "
+            "dtype (%s)",
+            tt_type_name(in), tt_type_name(dtype));
+    return;
+  }
   const dim_set d = read_dims(r, "self", true);
   if (d.count == 0 && (p < 0 || isinf(p))) {
     tt_fail(r, TT_ERR_RUNTIME,

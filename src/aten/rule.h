@@ -162,6 +162,9 @@ void tt_ret_elementwise(tt_rule *r, int32_t i, tt_hlo value);
 void tt_ret_like(tt_rule *r, int32_t i, tt_hlo value, const char *name);
 // Dense strides given by the order of dims in memory, outermost first.
 void tt_ret_ordered(tt_rule *r, int32_t i, tt_hlo value, const int32_t *order);
+// The same; where the order is not that of the dims, one of size 0 makes the strides outside it 0, as in
+// TensorIterator.
+void tt_ret_iterated(tt_rule *r, int32_t i, tt_hlo value, const int32_t *order);
 // Result i is an undefined tensor (a gradient that the output mask does not want).
 void tt_ret_none(tt_rule *r, int32_t i);
 // One element of a Tensor[] result; call with index 0, 1, ... in order.

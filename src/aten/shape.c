@@ -181,6 +181,10 @@ static void build_roll(tt_rule *r) {
     tt_fail(r, TT_ERR_RUNTIME, "`shifts` required");
     return;
   }
+  if (tt_hlo_numel(x) == 0) {
+    tt_ret_like(r, 0, x, "self");
+    return;
+  }
   if (dim_count == 0 && shift_count == 1) {
     tt_ret(r, 0, v_reshape_like(rolled(v_flat(x), 0, shifts[0]), x));
     return;

@@ -58,6 +58,12 @@ static bool fits(const tt_number *n, int64_t low, int64_t high) {
   return n->type != TT_U64 && n->u.i >= low && n->u.i <= high;
 }
 
+// PyTorch lets a negative integer wrap; a negative float is out of range.
+static bool fits_unsigned(const tt_number *n, int64_t high) {
+  bool is_float = n->type == TT_F64 || n->type == TT_C128;
+  return fits(n, is_float ? 0 : -high, high);
+}
+
 static bool fits_float(const tt_number *n, double greatest) {
   double d = tt_number_double(n);
   return !isfinite(d) || fabs(d) <= greatest;
@@ -73,12 +79,14 @@ static bool fits_dtype(const tt_number *n, tt_dtype dtype) {
       return fits(n, INT32_MIN, INT32_MAX);
     case TT_S64:
       return fits(n, INT64_MIN, INT64_MAX);
-    case TT_U8:  // PyTorch lets -x wrap for unsigned types
-      return fits(n, -UINT8_MAX, UINT8_MAX);
+    case TT_U8:
+      return fits_unsigned(n, UINT8_MAX);
     case TT_U16:
-      return fits(n, -UINT16_MAX, UINT16_MAX);
+      return fits_unsigned(n, UINT16_MAX);
     case TT_U32:
-      return fits(n, -(int64_t)UINT32_MAX, UINT32_MAX);
+      return fits_unsigned(n, UINT32_MAX);
+    case TT_U64:
+      return n->type == TT_S64 || n->type == TT_PRED || (n->u.f[0] >= 0 && n->u.f[0] <= 0x1p64);
     case TT_F16:
       return fits_float(n, 65504);
     case TT_BF16:

@@ -127,7 +127,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 
   void resizePrivateUse1Bytes(const c10::Storage &storage, size_t nbytes) const override {
     c10::StorageImpl *impl = storage.unsafeGetStorageImpl();
-    auto *handle = static_cast<tt_storage *>(impl->data_ptr().get_context());
+    auto *handle = storage_in(impl->data_ptr());
     TORCH_CHECK(handle, "resize of a tpu storage that holds nothing");
     check(tt_storage_resize(handle, nbytes));
     c10::DataPtr old = impl->set_data_ptr(make_data_ptr(handle));

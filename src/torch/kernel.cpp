@@ -1,13 +1,14 @@
 #include "kernel.h"
 
 #include <ATen/MemoryOverlap.h>
+#include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
-
 #include <atomic>
+#include <set>
 
 namespace torchtpu {
 
@@ -139,10 +140,15 @@ tt_arg_schema Kernel::add_argument(const c10::Argument &argument) {
   return schema;
 }
 
+static bool is_fill(const std::string &name) {
+  return name == "fill_" || name == "zero_" || name == "masked_fill_" || name == "index_fill_";
+}
+
 std::unique_ptr<Kernel> Kernel::create(const std::string &rule, const c10::OperatorHandle &handle) {
   const c10::FunctionSchema &schema = handle.schema();
   auto kernel = std::make_unique<Kernel>();
   kernel->name_ = schema.name().substr(schema.name().find("::") + 2);
+  kernel->is_fill_ = is_fill(kernel->name_) && !(kernel->name_ == "fill_" && schema.overload_name() == "Tensor");
   std::vector<tt_arg_schema> args;
   int mutated_list = -1;
   for (const auto &argument : schema.arguments()) {
@@ -491,6 +497,35 @@ void Kernel::complete(Stack &stack) const {
   }
 }
 
+// A fill of an expanded tensor fills what was expanded: `self` is narrowed to that, and given back as it was.
+at::Tensor Kernel::narrow_expanded(Stack *stack) const {
+  c10::IValue *args = stack->data() + stack->size() - args_.size();
+  const at::Tensor self = args[0].toTensor();
+  if (C10_LIKELY(self.is_non_overlapping_and_dense() || self.numel() == 0)) {
+    return at::Tensor();
+  }
+  bool by_mask = name_ == "masked_fill_";
+  int64_t kept = name_ == "index_fill_" && self.dim() ? at::maybe_wrap_dim(args[1].toInt(), self.dim()) : -1;
+  at::Tensor narrow = self, mask;
+  for (int64_t d = 0; d < self.dim(); d++) {
+    if (self.stride(d) == 0 && self.size(d) > 1 && d != kept) {
+      narrow = narrow.narrow(d, 0, 1);
+      mask = by_mask ? (mask.defined() ? mask : args[1].toTensor().expand(self.sizes())).any(d, true) : mask;
+    }
+  }
+  if (narrow.is_same(self)) {
+    return at::Tensor();
+  }
+  if (by_mask || kept >= 0) {
+    TORCH_WARN("Use of ", name_, " on expanded tensors is deprecated. Please clone() the tensor before it.");
+  }
+  args[0] = narrow;
+  if (mask.defined()) {
+    args[1] = mask;
+  }
+  return self;
+}
+
 void Kernel::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet, Stack *stack) {
   constexpr auto kLoop = c10::DispatchKey::CompositeExplicitAutograd;
   const int32_t list = tt_op_mutated_list(op_);
@@ -502,8 +537,12 @@ void Kernel::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet, 
   if (C10_UNLIKELY(indices_ >= 0 || total_ >= 0)) {
     complete(*stack);
   }
+  const at::Tensor expanded = is_fill_ ? narrow_expanded(stack) : at::Tensor();
   Call call(*this, *stack);
   call.run();
+  if (C10_UNLIKELY(expanded.defined())) {
+    stack->back() = expanded;
+  }
 }
 
 }  // namespace torchtpu

@@ -200,13 +200,35 @@ void copy_to_host(const Tensor &source, const Tensor &destination) {
 }
 
 void copy_on_device(const Tensor &source, const Tensor &destination) {
+  at::assert_no_internal_overlap(destination);
+  at::assert_no_partial_overlap(destination, source);
   Tensor from = physical(source), to = physical(destination);
   tt_tensor from_description = describe(from, "copy_"), to_description = describe(to, "copy_");
   check(tt_copy(&to_description, &from_description));
   apply_bits(to, source.is_conj() != destination.is_conj(), source.is_neg() != destination.is_neg());
 }
 
+// The destination's shape is not broadcast. Empty tensors don't reach a program that would see it.
+void check_shapes(const Tensor &source, const Tensor &destination) {
+  if (C10_UNLIKELY(source.sizes() != destination.sizes())) {
+    auto shape = at::infer_size_dimvector(destination.sizes(), source.sizes());
+    TORCH_CHECK(destination.sizes() == IntArrayRef(shape), "output with shape ", destination.sizes(),
+                " doesn't match the broadcast shape ", IntArrayRef(shape));
+  }
+}
+
+// Two tensors that are the same memory in the same way: there is nothing to copy, even where elements overlap.
+bool same_data(const Tensor &a, const Tensor &b) {
+  return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl() &&
+         a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
+         a.scalar_type() == b.scalar_type() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+}
+
 Tensor copy_from(const Tensor &source, const Tensor &destination, bool) {
+  check_shapes(source, destination);
+  if (C10_UNLIKELY(same_data(source, destination))) {
+    return destination;
+  }
   if (!source.device().is_cpu() && source.device().type() != kTpu) {
     return copy_from(source.cpu(), destination, false);
   }
@@ -241,8 +263,6 @@ c10::Scalar local_scalar_dense(const Tensor &self) {
 
 // ---- what needs the host ----
 bool equal(const Tensor &self, const Tensor &other) {
-  TORCH_CHECK(self.dtype() == other.dtype(), "Expected all tensors to have the same dtype, got ", self.dtype(), " and ",
-              other.dtype());
   if (self.sizes() != other.sizes()) {
     return false;
   }
@@ -286,6 +306,7 @@ Tensor masked_select(const Tensor &self, const Tensor &mask) {
 Tensor &masked_select_out(const Tensor &self, const Tensor &mask, Tensor &out) {
   TORCH_CHECK(self.scalar_type() == out.scalar_type(),
               "masked_select(): self and result must have the same scalar type");
+  at::assert_no_internal_overlap(out);
   refuse_overlap(out, {self, mask});
   Tensor result = masked_select(self, mask);
   at::native::resize_output(out, result.sizes());
