@@ -40,6 +40,7 @@ extern const tt_rule_entry tt_rules_random_gamma[];
 extern const tt_rule_entry tt_rules_reduce[];
 extern const tt_rule_entry tt_rules_resize[];
 extern const tt_rule_entry tt_rules_rnn[];
+extern const tt_rule_entry tt_rules_scaled_mm[];
 extern const tt_rule_entry tt_rules_scan[];
 extern const tt_rule_entry tt_rules_scatter[];
 extern const tt_rule_entry tt_rules_search[];
@@ -90,6 +91,7 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_reduce,
     tt_rules_resize,
     tt_rules_rnn,
+    tt_rules_scaled_mm,
     tt_rules_scan,
     tt_rules_scatter,
     tt_rules_search,
