@@ -87,8 +87,8 @@ def assert_equal(actual, expected, what):
 def test_distribution(name):
     on_cpu, on_tpu = make("cpu")[name](), make("tpu")[name]()
     for method in ("sample", "rsample"):
-        expected = value_or_error(lambda: getattr(on_cpu, method)((COUNT,)))
-        actual = value_or_error(lambda: getattr(on_tpu, method)((COUNT,)))
+        expected = value_or_error(lambda d=on_cpu, m=method: getattr(d, m)((COUNT,)))
+        actual = value_or_error(lambda d=on_tpu, m=method: getattr(d, m)((COUNT,)))
         if not isinstance(expected, torch.Tensor):
             assert actual == expected, method
             continue
@@ -99,14 +99,14 @@ def test_distribution(name):
             assert ((a.mean(0) - e.mean(0)).abs() <= error).all(), (method, a.mean(0), e.mean(0))
     x, q = on_cpu.sample((20,)), torch.rand(20, *on_cpu.batch_shape)
     for method, operand in (("log_prob", x), ("cdf", x), ("icdf", q)):
-        expected = value_or_error(lambda: getattr(on_cpu, method)(operand))
-        assert_equal(value_or_error(lambda: getattr(on_tpu, method)(operand.to("tpu"))), expected, method)
+        expected = value_or_error(lambda m=method, x=operand: getattr(on_cpu, m)(x))
+        assert_equal(value_or_error(lambda m=method, x=operand: getattr(on_tpu, m)(x.to("tpu"))), expected, method)
     for member in ("mean", "variance", "mode"):
-        expected = value_or_error(lambda: getattr(on_cpu, member))
-        assert_equal(value_or_error(lambda: getattr(on_tpu, member)), expected, member)
+        expected = value_or_error(lambda m=member: getattr(on_cpu, m))
+        assert_equal(value_or_error(lambda m=member: getattr(on_tpu, m)), expected, member)
     for method in ("entropy", "enumerate_support"):
-        expected = value_or_error(lambda: getattr(on_cpu, method)())
-        assert_equal(value_or_error(lambda: getattr(on_tpu, method)()), expected, method)
+        expected = value_or_error(lambda m=method: getattr(on_cpu, m)())
+        assert_equal(value_or_error(lambda m=method: getattr(on_tpu, m)()), expected, method)
 
 
 @pytest.mark.parametrize(
@@ -209,6 +209,7 @@ NUMBERS = {
     "dtype", [torch.float32, torch.float64, torch.float16, torch.int64, torch.bool, torch.complex64]
 )
 def test_kinds_of_operands(name, dtype):
+    dtype = getattr(torch, dtype)
     for x in (torch.ones(2, 3).to(dtype).t(), torch.ones(0, 3).to(dtype), torch.ones(()).to(dtype)):
         expected = value_or_error(lambda x=x: NUMBERS[name](x))
         actual = value_or_error(lambda x=x: NUMBERS[name](x.to("tpu")))
