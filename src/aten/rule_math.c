@@ -222,7 +222,7 @@ static tt_hlo float_to_u64(tt_hlo x) {
   tt_hlo one = tt_hlo_const_int(tt_hlo_builder_of(x), TT_U64, 1, high->dims, high->rank);
   tt_hlo shift = tt_hlo_const_int(tt_hlo_builder_of(x), TT_U64, 63, high->dims, high->rank);
   high = tt_hlo_binary(TT_XOR, high, tt_hlo_binary(TT_SHIFT_LEFT, one, shift));
-  return tt_hlo_select(tt_hlo_compare(TT_LT, x, half), low, high);
+  return tt_hlo_select(tt_hlo_compare(TT_GE, x, half), high, low);  // NaN: the lowest s64's bits
 }
 
 static tt_hlo float_to_int(tt_hlo x, tt_dtype dtype) {

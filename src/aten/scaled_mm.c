@@ -51,10 +51,13 @@ static bool is_row_scale(const tt_operand *x, int64_t rows, int64_t columns) {
          x->strides[0] == columns && x->strides[1] == 1;
 }
 
-// oneDNN's float8_e4m3fn overflows to NaN where a cast stops at 448.
+// oneDNN rounds to float16 first, and its float8_e4m3fn overflows to NaN where a cast stops at 448.
 static tt_hlo to_output(tt_hlo x, tt_dtype dtype) {
-  tt_hlo y = tt_cast(x, dtype);
-  return y && dtype == TT_F8E4M3FN ? v_if(v_gec(v_abs(x), 464), tt_cast(v_const(x, (double)NAN), dtype), y) : y;
+  if (dtype != TT_F8E4M3FN && dtype != TT_F8E5M2) {
+    return tt_cast(x, dtype);
+  }
+  x = tt_cast(tt_cast(x, TT_F16), TT_F32);
+  return tt_cast(dtype == TT_F8E4M3FN ? v_if(v_gtc(v_abs(x), 464), v_const(x, (double)NAN), x) : x, dtype);
 }
 
 static void ret_product(tt_rule *r, const scaled *s) {

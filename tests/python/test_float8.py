@@ -125,3 +125,21 @@ def test_int_mm_into_a_result():
     for wrong in (torch.empty(3, 4, dtype=torch.int64), torch.empty(2, 4, dtype=torch.int32)):
         with pytest.raises(RuntimeError):
             torch._int_mm(x.to("tpu"), y.to("tpu"), out=wrong.to("tpu"))
+
+
+@pytest.mark.parametrize("out", FLOAT8)
+def test_scaled_mm_into_float8(out):
+    for options in ({}, {"bias": torch.float32}):
+        actual, expected = (scaled(d, out_dtype=out, **options).view(torch.uint8).cpu() for d in ("tpu", "cpu"))
+        assert torch.equal(actual, expected)
+    for size in (16, 2048):  # which e4m3fn does not hold
+        x, y = torch.ones(4, size).to(out), torch.ones(size, 8).to(out)
+        one = torch.ones(())
+        actual = torch._scaled_mm(x.to("tpu"), y.to("tpu"), one.to("tpu"), one.to("tpu")).cpu().float()
+        torch.testing.assert_close(actual, torch._scaled_mm(x, y, one, one).float(), equal_nan=True)
+
+
+def test_nan_to_uint64():
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        x = torch.tensor([float("nan"), 3.0, float("inf"), -2.0]).to(dtype)
+        assert x.to("tpu").to(torch.uint64).cpu().tolist() == x.to(torch.uint64).tolist()
