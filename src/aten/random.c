@@ -510,29 +510,16 @@ static void build_multinomial(tt_rule *r) {
   {.name = "aten::" op_name, .build = function, .kind = which, .structure = in_key}
 
 const tt_rule_entry tt_rules_random[] = {
-<<<<<<< HEAD
-    KIND("uniform_", build_uniform, 0),
-    KIND("normal_", build_normal_, 0),
-    {.name = "aten::normal.Tensor_float", .build = build_normal, .out_dtype = TT_OUT_ANY},
-    {.name = "aten::normal.float_Tensor", .build = build_normal, .out_dtype = TT_OUT_ANY},
-    {.name = "aten::normal.Tensor_Tensor", .build = build_normal, .out_dtype = TT_OUT_ANY},
-    KIND("exponential_", build_draw, E_EXPONENTIAL),
-    KIND("cauchy_", build_draw, E_CAUCHY),
-    KIND("log_normal_", build_draw, E_LOG_NORMAL),
-    KIND("geometric_", build_draw, E_GEOMETRIC),
-    KIND("bernoulli_.float", build_bernoulli_, 0),
-=======
     CHECKED("uniform_", build_uniform, 0, uniform_structure),
     CHECKED("normal_", build_normal_, 0, scale_structure),
-    CHECKED("normal.Tensor_float", build_normal, 0, std_structure),
-    KIND("normal.float_Tensor", build_normal, 0),
-    KIND("normal.Tensor_Tensor", build_normal, 0),
+    {.name = "aten::normal.Tensor_float", .build = build_normal, .structure = std_structure, .out_dtype = TT_OUT_ANY},
+    {.name = "aten::normal.float_Tensor", .build = build_normal, .out_dtype = TT_OUT_ANY},
+    {.name = "aten::normal.Tensor_Tensor", .build = build_normal, .out_dtype = TT_OUT_ANY},
     CHECKED("exponential_", build_draw, E_EXPONENTIAL, rate_structure),
     CHECKED("cauchy_", build_draw, E_CAUCHY, positive_scale_structure),
     CHECKED("log_normal_", build_draw, E_LOG_NORMAL, positive_scale_structure),
     CHECKED("geometric_", build_draw, E_GEOMETRIC, inside_structure),
     CHECKED("bernoulli_.float", build_bernoulli_, 0, unit_structure),
->>>>>>> 9dc66fe (Gamma, Dirichlet, Poisson and binomial draws on the device; numbers among the arguments are checked at the call)
     KIND("bernoulli_.Tensor", build_bernoulli_, 0),
     KIND("bernoulli.out", build_bernoulli_out, 0),
     KIND("bernoulli", build_bernoulli, 0),

@@ -51,9 +51,10 @@ static bool is_row_scale(const tt_operand *x, int64_t rows, int64_t columns) {
          x->strides[0] == columns && x->strides[1] == 1;
 }
 
-// oneDNN rounds to float16 first, and its float8_e4m3fn overflows to NaN where a cast stops at 448.
-static tt_hlo to_output(tt_hlo x, tt_dtype dtype) {
-  if (dtype != TT_F8E4M3FN && dtype != TT_F8E5M2) {
+// oneDNN, which has products of one type, rounds to float16 first, and its float8_e4m3fn overflows to NaN where a cast
+// stops at 448.
+static tt_hlo to_output(tt_hlo x, tt_dtype dtype, bool mixed) {
+  if (mixed || (dtype != TT_F8E4M3FN && dtype != TT_F8E5M2)) {
     return tt_cast(x, dtype);
   }
   x = tt_cast(tt_cast(x, TT_F16), TT_F32);
@@ -75,7 +76,7 @@ static void ret_product(tt_rule *r, const scaled *s) {
     tt_hlo by = tt_hlo_reshape(tt_in_as(r, "scale_result", TT_F32), NULL, 0);
     product = v_div(product, v_like(by, product));
   }
-  tt_ret(r, 0, to_output(product, s->out));
+  tt_ret(r, 0, to_output(product, s->out, s->a->dtype != s->b->dtype));
 }
 
 static void build_scaled_mm(tt_rule *r) {
