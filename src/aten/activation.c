@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "aten/pointwise.h"
+#include "aten/random.h"
 
 // The input of an operator that takes floating types only, in the computing type.
 static tt_hlo float_in(tt_rule *r, const char *name, const char *kernel, tt_dtype *out_dtype) {
@@ -452,6 +453,11 @@ static void build_rrelu(tt_rule *r) {
   tt_ret_elementwise(r, 0, tt_cast(v_mul(x, noise), dtype));
 }
 
+static int64_t dropout_structure(const tt_arg *args, int32_t count) {
+  double p = count > 1 ? tt_arg_number(&args[1], 0) : 0;
+  return !(p >= 0 && p <= 1);
+}
+
 static void build_native_dropout(tt_rule *r) {
   const tt_operand *input = tt_operand_of(r, "input");
   if (!input) {
@@ -466,6 +472,11 @@ static void build_native_dropout(tt_rule *r) {
   if (tt_is_integral(input->dtype)) {
     tt_fail(r, TT_ERR_RUNTIME, "result type Float can't be cast to the desired output type %s",
             tt_type_name(input->dtype));
+    return;
+  }
+  double p = tt_number_in_key(r, "p", 0);
+  if (!(p >= 0 && p <= 1)) {
+    tt_fail(r, TT_ERR_RUNTIME, "bernoulli_ expects p to be in [0, 1], but got p=%g", 1 - p);
     return;
   }
   tt_hlo x = tt_in_as(r, "input", compute);
@@ -533,7 +544,7 @@ const tt_rule_entry tt_rules_activation[] = {
     RULE("_prelu_kernel", build_prelu),
     RULE("_prelu_kernel_backward", build_prelu_backward),
     RULE_EXACT("rrelu_with_noise", build_rrelu),
-    RULE("native_dropout", build_native_dropout),
+    {.name = "aten::native_dropout", .build = build_native_dropout, .structure = dropout_structure},
     RULE("native_dropout_backward", build_native_dropout_backward),
     {.name = NULL},
 };

@@ -36,9 +36,12 @@ extern const tt_rule_entry tt_rules_pointwise_special[];
 extern const tt_rule_entry tt_rules_pointwise_unary[];
 extern const tt_rule_entry tt_rules_pool[];
 extern const tt_rule_entry tt_rules_random[];
+extern const tt_rule_entry tt_rules_random_count[];
+extern const tt_rule_entry tt_rules_random_gamma[];
 extern const tt_rule_entry tt_rules_reduce[];
 extern const tt_rule_entry tt_rules_resize[];
 extern const tt_rule_entry tt_rules_rnn[];
+extern const tt_rule_entry tt_rules_scaled_mm[];
 extern const tt_rule_entry tt_rules_scan[];
 extern const tt_rule_entry tt_rules_scatter[];
 extern const tt_rule_entry tt_rules_search[];
@@ -85,9 +88,12 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_pointwise_unary,
     tt_rules_pool,
     tt_rules_random,
+    tt_rules_random_count,
+    tt_rules_random_gamma,
     tt_rules_reduce,
     tt_rules_resize,
     tt_rules_rnn,
+    tt_rules_scaled_mm,
     tt_rules_scan,
     tt_rules_scatter,
     tt_rules_search,
