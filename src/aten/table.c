@@ -35,6 +35,7 @@ extern const tt_rule_entry tt_rules_search[];
 extern const tt_rule_entry tt_rules_shape[];
 extern const tt_rule_entry tt_rules_softmax[];
 extern const tt_rule_entry tt_rules_sort[];
+extern const tt_rule_entry tt_rules_unique[];
 extern const tt_rule_entry tt_rules_view_grad[];
 
 const tt_rule_entry *const tt_rule_families[] = {
@@ -72,6 +73,7 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_shape,
     tt_rules_softmax,
     tt_rules_sort,
+    tt_rules_unique,
     tt_rules_view_grad,
     NULL,
 };
