@@ -138,17 +138,18 @@ static void build_range(tt_rule *r) {
 
 // ---- linspace, logspace: from the nearer end, as the CPU kernels ----
 
-static tt_hlo linear(tt_rule *r, int64_t steps, tt_dtype dtype, tt_dtype compute) {
-  // Integer types round their ends first.
-  tt_hlo start = tt_cast(tt_scalar(r, "start", dtype), compute), end = tt_cast(tt_scalar(r, "end", dtype), compute);
+tt_hlo tt_linspace(tt_hlo start, tt_hlo end, int64_t steps) {
+  if (!start || !end) {
+    return NULL;
+  }
+  const tt_dtype compute = start->dtype, real = tt_dtype_real(compute);
   if (steps == 1) {
     return tt_hlo_broadcast_to(start, &steps, 1);
   }
   tt_hlo range = v_sub(end, start);
-  tt_dtype real = tt_dtype_real(compute);
   tt_hlo step = tt_dtype_is_complex(compute) ? v_div(range, v_const(range, (double)(steps - 1)))
                                              : v_divc(range, (double)(steps - 1));
-  tt_hlo i = iota(r, real, steps);
+  tt_hlo i = tt_hlo_iota(tt_hlo_builder_of(start), real, &steps, 1, 0);
   tt_hlo from_start = tt_cast(i, compute), from_end = tt_cast(v_csub((double)(steps - 1), i), compute);
   tt_hlo wide_step = v_like(step, from_start);
   tt_hlo low = v_add(v_like(start, from_start), v_mul(wide_step, from_start));
@@ -174,7 +175,9 @@ static void build_space(tt_rule *r) {
     return;
   }
   tt_dtype compute = tt_dtype_is_int(out->dtype) ? TT_F64 : tt_opmath(out->dtype);
-  tt_hlo value = linear(r, steps, out->dtype, compute);
+  // Integer types round their ends first.
+  tt_hlo start = tt_cast(tt_scalar(r, "start", out->dtype), compute);
+  tt_hlo value = tt_linspace(start, tt_cast(tt_scalar(r, "end", out->dtype), compute), steps);
   if (is_log) {
     value = tt_hlo_binary(TT_POWER, v_like(tt_scalar(r, "base", compute), value), value);
   }

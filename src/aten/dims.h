@@ -161,6 +161,11 @@ tt_hlo tt_take_along(tt_hlo x, int32_t dim, tt_hlo positions);
 tt_hlo tt_take_slices(tt_hlo x, int32_t dim, tt_hlo positions);
 tt_hlo tt_put_slices(tt_hlo_scatter_kind kind, tt_hlo x, int32_t dim, tt_hlo positions, tt_hlo updates);
 
+// ---- search.c ----
+// For each value the number of elements of its sorted row that are less than it (or, `right`, not greater). rows:
+// [R, n], values: [R, m] of one type. NaN values come after everything.
+tt_hlo tt_insertion_points(tt_hlo rows, tt_hlo values, bool right);
+
 // ---- scatter.c ----
 // The type in which values of `dtype` are accumulated.
 tt_dtype tt_sum_type(tt_dtype dtype);

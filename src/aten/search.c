@@ -5,9 +5,7 @@
 
 enum { FEW_BOUNDARIES = 64 };
 
-// For each value the number of elements of its sorted row that are less than it (or, `right`, not greater). rows:
-// [R, n], values: [R, m] of one type. NaN values come after everything.
-static tt_hlo insertion_points(tt_hlo rows, tt_hlo values, bool right) {
+tt_hlo tt_insertion_points(tt_hlo rows, tt_hlo values, bool right) {
   if (!rows || !values) {
     return NULL;
   }
@@ -96,7 +94,7 @@ static void build_searchsorted(tt_rule *r) {
   tt_hlo table = tt_hlo_reshape(tt_cast(sorted, dtype), (int64_t[]){rows, n}, 2);
   tt_hlo values = tt_hlo_reshape(self, (int64_t[]){rows, rows ? tt_hlo_numel(self) / rows : 0}, 2);
   const tt_dtype out = tt_bool(r, "out_int32", false) ? TT_S32 : TT_S64;
-  tt_ret(r, 0, tt_cast(v_reshape_like(insertion_points(table, values, right), self), out));
+  tt_ret(r, 0, tt_cast(v_reshape_like(tt_insertion_points(table, values, right), self), out));
 }
 
 // ---- isin ----
@@ -123,7 +121,7 @@ static void build_isin(tt_rule *r) {
     tt_hlo sorted = NULL, key = dtype == TT_PRED ? tt_cast(test, TT_U8) : test;
     tt_hlo_sort(&key, 1, 0, false, false, false, &sorted);
     tt_hlo values = tt_cast(v_flat(x), key ? key->dtype : dtype);
-    tt_hlo at = v_flat(insertion_points(v_unsqueeze(sorted, 0), v_unsqueeze(values, 0), false));
+    tt_hlo at = v_flat(tt_insertion_points(v_unsqueeze(sorted, 0), v_unsqueeze(values, 0), false));
     at = at ? v_min(at, v_const(at, (double)(n - 1))) : NULL;
     found = v_eq(tt_take_flat(sorted, at), values);
   }

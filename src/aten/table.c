@@ -11,6 +11,7 @@ extern const tt_rule_entry tt_rules_embedding[];
 extern const tt_rule_entry tt_rules_fft[];
 extern const tt_rule_entry tt_rules_foreach[];
 extern const tt_rule_entry tt_rules_grid_sample[];
+extern const tt_rule_entry tt_rules_histogram[];
 extern const tt_rule_entry tt_rules_index[];
 extern const tt_rule_entry tt_rules_internal[];
 extern const tt_rule_entry tt_rules_linalg[];
@@ -49,6 +50,7 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_fft,
     tt_rules_foreach,
     tt_rules_grid_sample,
+    tt_rules_histogram,
     tt_rules_index,
     tt_rules_internal,
     tt_rules_linalg,

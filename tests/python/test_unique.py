@@ -11,9 +11,8 @@ A = torch.ops.aten
 
 @pytest.fixture(autouse=True)
 def no_fallback():
-    torch.tpu.cpu_fallback("error")
-    yield
-    torch.tpu.cpu_fallback("warn")
+    with torch.tpu.cpu_fallback("error"):
+        yield
 
 
 def values(*sizes, dtype=torch.int64, high=5):
