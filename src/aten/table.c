@@ -33,6 +33,7 @@ extern const tt_rule_entry tt_rules_rnn[];
 extern const tt_rule_entry tt_rules_scan[];
 extern const tt_rule_entry tt_rules_scatter[];
 extern const tt_rule_entry tt_rules_search[];
+extern const tt_rule_entry tt_rules_segment[];
 extern const tt_rule_entry tt_rules_shape[];
 extern const tt_rule_entry tt_rules_softmax[];
 extern const tt_rule_entry tt_rules_sort[];
@@ -72,6 +73,7 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_scan,
     tt_rules_scatter,
     tt_rules_search,
+    tt_rules_segment,
     tt_rules_shape,
     tt_rules_softmax,
     tt_rules_sort,
