@@ -58,7 +58,10 @@ def test_dtypes(dtype):
     lengths = torch.tensor([2, 0, 1])
     for reduce in REDUCTIONS:
         check(
-            lambda x, n, g: gradient(x, reduce, g, lengths=n), sample(3, dtype=dtype), lengths, sample(3, dtype=dtype)
+            lambda x, n, g, how=reduce: gradient(x, how, g, lengths=n),
+            sample(3, dtype=dtype),
+            lengths,
+            sample(3, dtype=dtype),
         )
 
 
