@@ -10,6 +10,7 @@ extern const tt_rule_entry tt_rules_distance[];
 extern const tt_rule_entry tt_rules_embedding[];
 extern const tt_rule_entry tt_rules_fft[];
 extern const tt_rule_entry tt_rules_foreach[];
+extern const tt_rule_entry tt_rules_fractional_pool[];
 extern const tt_rule_entry tt_rules_grid_sample[];
 extern const tt_rule_entry tt_rules_histogram[];
 extern const tt_rule_entry tt_rules_index[];
@@ -50,6 +51,7 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_embedding,
     tt_rules_fft,
     tt_rules_foreach,
+    tt_rules_fractional_pool,
     tt_rules_grid_sample,
     tt_rules_histogram,
     tt_rules_index,
