@@ -6,6 +6,7 @@ extern const tt_rule_entry tt_rules_adaptive[];
 extern const tt_rule_entry tt_rules_attention[];
 extern const tt_rule_entry tt_rules_conv[];
 extern const tt_rule_entry tt_rules_creation[];
+extern const tt_rule_entry tt_rules_ctc[];
 extern const tt_rule_entry tt_rules_distance[];
 extern const tt_rule_entry tt_rules_embedding[];
 extern const tt_rule_entry tt_rules_fft[];
@@ -47,6 +48,7 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_attention,
     tt_rules_conv,
     tt_rules_creation,
+    tt_rules_ctc,
     tt_rules_distance,
     tt_rules_embedding,
     tt_rules_fft,
