@@ -13,6 +13,7 @@ extern const tt_rule_entry tt_rules_fft[];
 extern const tt_rule_entry tt_rules_foreach[];
 extern const tt_rule_entry tt_rules_fractional_pool[];
 extern const tt_rule_entry tt_rules_grid_sample[];
+extern const tt_rule_entry tt_rules_hash[];
 extern const tt_rule_entry tt_rules_histogram[];
 extern const tt_rule_entry tt_rules_index[];
 extern const tt_rule_entry tt_rules_internal[];
@@ -55,6 +56,7 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_foreach,
     tt_rules_fractional_pool,
     tt_rules_grid_sample,
+    tt_rules_hash,
     tt_rules_histogram,
     tt_rules_index,
     tt_rules_internal,
