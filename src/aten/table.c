@@ -40,6 +40,7 @@ extern const tt_rule_entry tt_rules_segment[];
 extern const tt_rule_entry tt_rules_shape[];
 extern const tt_rule_entry tt_rules_softmax[];
 extern const tt_rule_entry tt_rules_sort[];
+extern const tt_rule_entry tt_rules_transformer[];
 extern const tt_rule_entry tt_rules_unique[];
 extern const tt_rule_entry tt_rules_view_grad[];
 
@@ -83,6 +84,7 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_shape,
     tt_rules_softmax,
     tt_rules_sort,
+    tt_rules_transformer,
     tt_rules_unique,
     tt_rules_view_grad,
     NULL,
