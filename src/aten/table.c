@@ -9,6 +9,7 @@ extern const tt_rule_entry tt_rules_creation[];
 extern const tt_rule_entry tt_rules_ctc[];
 extern const tt_rule_entry tt_rules_distance[];
 extern const tt_rule_entry tt_rules_embedding[];
+extern const tt_rule_entry tt_rules_fake_quantize[];
 extern const tt_rule_entry tt_rules_fft[];
 extern const tt_rule_entry tt_rules_foreach[];
 extern const tt_rule_entry tt_rules_fractional_pool[];
@@ -53,6 +54,7 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_ctc,
     tt_rules_distance,
     tt_rules_embedding,
+    tt_rules_fake_quantize,
     tt_rules_fft,
     tt_rules_foreach,
     tt_rules_fractional_pool,
