@@ -29,7 +29,7 @@ help:
 	@echo "make test      everything: C tests under the sanitizers, then the Python tests"
 	@echo "make build     the library, the shim, and an editable install in $(VENV)"
 	@echo "make test-c | test-py | test-wheel | bench | wheel | lint | format | clean | distclean"
-	@echo "make opinfo    every operator and dtype against the CPU, with a table; goes on where it stopped (OPINFO_ARGS)"
+	@echo "make opinfo    every operator, module and optimizer against the CPU, with a table; goes on where it stopped"
 	@echo "make setup-hf | setup-tpu | setup-jax    optional packages"
 
 # --- Environment ----------------------------------------------------------------------------------------------------
@@ -79,10 +79,11 @@ test-asan test-tsan: test-%: $(BUILD)/%/build.ninja
 test-py: build
 	@$(PLUGINS) $(PY) -m pytest $(PYTEST_ARGS)
 
-# PyTorch's OpInfo database against the CPU. Results: build/opinfo; the table: docs/reference/operators.md.
+# PyTorch's databases of operators, modules and optimizers against the CPU: all of it; `test-py` has a part. Goes on where
+# it stopped. Results: build/opinfo; the table: docs/reference/operators.md. OPINFO_ARGS=--default-options runs it with
+# the compiler's own options, --mode debug with each operator waited for: results of their own, no table.
 opinfo: build
-	@TORCH_TPU_FAST_COMPILE=1 $(PY) tests/opinfo/run.py $(OPINFO_ARGS); code=$$?; \
-	$(PY) tests/opinfo/table.py && exit $$code
+	@$(PY) tests/opinfo/run.py --table $(OPINFO_ARGS)
 
 # --- The rest --------------------------------------------------------------------------------------------------------
 # The wheel by itself, first with its own shim, then with one that is built at import.

@@ -22,7 +22,7 @@ extern "C" {
 // Settings come from the environment when first needed: TORCH_TPU_PLATFORM (auto, tpu, cpu),
 // TORCH_TPU_PJRT_PLUGIN (a path), TORCH_TPU_CPU_DEVICES (count), TORCH_TPU_MEMORY_FRACTION, TORCH_TPU_EAGER_MODE
 // (strict, debug), TORCH_TPU_FAST_COMPILE (1: little optimisation, for tests), TORCH_TPU_XLA_OPTIONS
-// (name=value,...).
+// (name=value,...), TORCH_TPU_DUMP_MODULES (a folder: every module that is compiled is kept there).
 // Where to look for plugins; either may be NULL. Copied. Has no effect once the client exists.
 void tt_set_plugin_candidates(const char *tpu_plugin, const char *cpu_plugin);
 // Creates the client if there is none. Errors: no plugin found, a bad plugin, a forked child.
@@ -184,6 +184,7 @@ typedef struct tt_op_schema {
   const int32_t *return_alias;  // index of the argument that return i is (in-place, out=), or -1
   const bool *return_is_list;
   int32_t mutated_list;  // a list argument that an in-place form without returns writes, or -1
+  bool is_generated;     // PyTorch makes this out= form of the functional one: it takes the result's dtype alone
 } tt_op_schema;
 
 // An operator form bound to its rule. Lives as long as the process.
@@ -192,6 +193,10 @@ typedef struct tt_op tt_op;
 tt_op *tt_op_register(const char *rule, const tt_op_schema *schema);
 // Whether argument i of the op travels as a number (an operand) rather than structurally.
 bool tt_op_arg_is_operand(const tt_op *op, int32_t i);
+// Whether argument i must not share memory with a tensor that the op writes.
+bool tt_op_arg_is_apart(const tt_op *op, int32_t i);
+// The list of tensors that an op without results writes; -1: none.
+int32_t tt_op_mutated_list(const tt_op *op);
 // The names that have rules, in table order; NULL past the end.
 const char *tt_rule_name_at(int32_t index);
 

@@ -407,10 +407,10 @@ static void build_index_put(tt_rule *r) {
 }
 
 const tt_rule_entry tt_rules_index[] = {
-    {.name = "aten::index.Tensor", .build = build_index},
+    {.name = "aten::index.Tensor", .build = build_index, .apart = "self,indices"},
     {.name = "aten::_unsafe_index.Tensor", .build = build_index},
-    {.name = "aten::index_put", .build = build_index_put},
-    {.name = "aten::_unsafe_index_put", .build = build_index_put},
-    {.name = "aten::_index_put_impl", .build = build_index_put},
+    {.name = "aten::index_put", .build = build_index_put, .apart = "indices,values"},
+    {.name = "aten::_unsafe_index_put", .build = build_index_put, .apart = "indices,values"},
+    {.name = "aten::_index_put_impl", .build = build_index_put, .apart = "indices,values"},
     {.name = NULL},
 };

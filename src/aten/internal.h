@@ -17,6 +17,7 @@ typedef struct tt_op_arg {
   bool is_static;   // a number that goes into the key by value
   bool is_out;
   bool is_written;  // a result aliases it
+  bool is_apart;    // shares no memory with a written tensor
   bool has_default;
   double default_value;
   int32_t special_count;
@@ -32,6 +33,7 @@ struct tt_op {
   int32_t *return_alias;
   bool *return_is_list;
   int32_t mutated_list;
+  tt_out_dtype out_dtype;
 };
 
 // 0 if the number is not one that the rule may look at, 1 if it equals the default, 2 + k if it is special[k].
@@ -154,6 +156,7 @@ struct tt_rule {
   tt_ret_record *rets;
   tt_hlo *assert_flags;
   tt_hlo random_state;
+  tt_out_dtype out_dtype;
   bool failed;
 };
 

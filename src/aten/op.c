@@ -60,6 +60,7 @@ static void copy_arg(tt_op_arg *arg, const tt_arg_schema *schema, const tt_rule_
   arg->name = strdup(schema->name);
   arg->kind = schema->kind;
   arg->is_out = schema->is_out;
+  arg->is_apart = find_name(rule->apart, schema->name, ',');
   bool number = schema->kind == TT_KIND_NUMBER || schema->kind == TT_KIND_FLOAT || schema->kind == TT_KIND_NUMBERS;
   arg->is_static = number && find_name(rule->static_args, schema->name, ',');
   arg->is_operand = number || (schema->kind == TT_KIND_INT && find_name(rule->dynamic_args, schema->name, ','));
@@ -95,10 +96,14 @@ tt_op *tt_op_register(const char *rule_name, const tt_op_schema *schema) {
     op->return_is_list[i] = schema->return_is_list[i];
   }
   op->mutated_list = schema->mutated_list;
+  op->out_dtype = schema->is_generated ? TT_OUT_EXACT : rule->out_dtype;
   return op;
 }
 
 bool tt_op_arg_is_operand(const tt_op *op, int32_t i) { return i >= 0 && i < op->arg_count && op->args[i].is_operand; }
+
+int32_t tt_op_mutated_list(const tt_op *op) { return op->mutated_list; }
+bool tt_op_arg_is_apart(const tt_op *op, int32_t i) { return i >= 0 && i < op->arg_count && op->args[i].is_apart; }
 
 int32_t tt_op_arg_known(const tt_op_arg *arg, const tt_number *number) {
   if (number->type == TT_C128 || (!arg->has_default && !arg->special_count)) {

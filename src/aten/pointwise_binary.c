@@ -603,7 +603,7 @@ const tt_rule_entry tt_rules_pointwise_binary[] = {
     BINARY("fmod.Scalar", PW_FMOD),
     BINARY("atan2", PW_ATAN2),
     BINARY("hypot", PW_HYPOT),
-    BINARY("heaviside", PW_HEAVISIDE),
+    {.name = "aten::heaviside", .build = build_binary, .kind = PW_HEAVISIDE, .out_dtype = TT_OUT_EXACT},
     BINARY("copysign.Tensor", PW_COPYSIGN),
     BINARY("copysign.Scalar", PW_COPYSIGN),
     BINARY("nextafter", PW_NEXTAFTER),

@@ -83,6 +83,7 @@ static void build_normal(tt_rule *r) {
     tt_fail(r, TT_ERR_RUNTIME, "normal expects standard deviation to be non-complex");
     return;
   }
+  dtype = tt_asked_dtype(r, dtype);
   if (tt_is_integral(dtype)) {
     tt_fail_dtype(r, "normal_kernel_cpu", dtype);
     return;
@@ -407,9 +408,9 @@ static void build_multinomial(tt_rule *r) {
 const tt_rule_entry tt_rules_random[] = {
     KIND("uniform_", build_uniform, 0),
     KIND("normal_", build_normal_, 0),
-    KIND("normal.Tensor_float", build_normal, 0),
-    KIND("normal.float_Tensor", build_normal, 0),
-    KIND("normal.Tensor_Tensor", build_normal, 0),
+    {.name = "aten::normal.Tensor_float", .build = build_normal, .out_dtype = TT_OUT_ANY},
+    {.name = "aten::normal.float_Tensor", .build = build_normal, .out_dtype = TT_OUT_ANY},
+    {.name = "aten::normal.Tensor_Tensor", .build = build_normal, .out_dtype = TT_OUT_ANY},
     KIND("exponential_", build_draw, E_EXPONENTIAL),
     KIND("cauchy_", build_draw, E_CAUCHY),
     KIND("log_normal_", build_draw, E_LOG_NORMAL),

@@ -116,7 +116,7 @@ static tt_ret_record *add_ret(tt_rule *r, int32_t position, tt_hlo value) {
   return ret;
 }
 
-static bool can_cast(tt_dtype from, tt_dtype to) {
+bool tt_can_cast(tt_dtype from, tt_dtype to) {
   bool to_float = tt_dtype_is_float(to) || tt_dtype_is_complex(to);
   return !(tt_dtype_is_complex(from) && !tt_dtype_is_complex(to)) && !(tt_dtype_is_float(from) && !to_float) &&
          !(from != TT_PRED && to == TT_PRED);
@@ -132,8 +132,27 @@ static const char *sizes_text(tt_rule *r, const int64_t *sizes, int32_t ndim) {
   return copy ? copy : "";
 }
 
+// Whether a written tensor may have the dtype `dtype`. In-place results may always be cast.
+static bool accepts_dtype(tt_rule *r, tt_hlo value, tt_dtype dtype, tt_out_dtype accepted) {
+  if (value->dtype == dtype || accepted == TT_OUT_ANY) {
+    return true;
+  }
+  if (accepted == TT_OUT_EXACT) {
+    tt_fail(r, TT_ERR_RUNTIME, "Expected out tensor to have dtype %s, but got %s instead", tt_type_name(value->dtype),
+            tt_type_name(dtype));
+    return false;
+  }
+  if (!tt_can_cast(value->dtype, dtype)) {
+    tt_fail(r, TT_ERR_RUNTIME, "result type %s can't be cast to the desired output type %s", tt_type_name(value->dtype),
+            tt_type_name(dtype));
+    return false;
+  }
+  return true;
+}
+
 // Records a write of `value` to a tensor among the arguments.
-static void write_tensor(tt_rule *r, int32_t position, int32_t index, bool is_out, tt_hlo value) {
+static void write_tensor(tt_rule *r, int32_t position, int32_t index, bool is_out, tt_out_dtype accepted,
+                         tt_hlo value) {
   if (!value || index < 0 || tt_failed(r)) {
     return;
   }
@@ -143,9 +162,7 @@ static void write_tensor(tt_rule *r, int32_t position, int32_t index, bool is_ou
     tt_fail(r, TT_ERR_RUNTIME, "the tensor written to is on the CPU: move it to the device first");
     return;
   }
-  if (!can_cast(value->dtype, dtype)) {
-    tt_fail(r, TT_ERR_RUNTIME, "result type %s can't be cast to the desired output type %s", tt_type_name(value->dtype),
-            tt_type_name(dtype));
+  if (!accepts_dtype(r, value, dtype, accepted)) {
     return;
   }
   if (!same_sizes(&r->operands[index], value->dims, value->rank)) {
@@ -187,25 +204,32 @@ static int32_t alias_of(const tt_rule *r, int32_t i) {
 }
 
 // True if result i was recorded as a write.
-static bool ret_is_write(tt_rule *r, int32_t i, tt_hlo value) {
+static bool ret_is_write(tt_rule *r, int32_t i, tt_hlo value, tt_out_dtype usual) {
   int32_t alias = alias_of(r, i);
   if (alias < 0) {
     return false;
   }
   if (alias < r->call->arg_count && r->call->args[alias].tag == TT_ARG_TENSOR) {
-    write_tensor(r, i, r->call->first_tensor[alias], r->call->op->args[alias].is_out, value);
+    bool is_out = r->call->op->args[alias].is_out;
+    tt_out_dtype accepted = r->out_dtype == TT_OUT_AUTO ? usual : r->out_dtype;
+    if (!is_out && accepted == TT_OUT_EXACT) {
+      accepted = TT_OUT_CAST;
+    } else if (is_out && accepted == TT_OUT_ANY && tt_has(r, "dtype")) {
+      accepted = TT_OUT_EXACT;
+    }
+    write_tensor(r, i, r->call->first_tensor[alias], is_out, accepted, value);
   }
   return true;
 }
 
 void tt_ret(tt_rule *r, int32_t i, tt_hlo value) {
-  if (value && !ret_is_write(r, i, value)) {
+  if (value && !ret_is_write(r, i, value, TT_OUT_EXACT)) {
     add_ret(r, i, value);
   }
 }
 
 void tt_ret_elementwise(tt_rule *r, int32_t i, tt_hlo value) {
-  if (!value || ret_is_write(r, i, value)) {
+  if (!value || ret_is_write(r, i, value, TT_OUT_CAST)) {
     return;
   }
   const tt_operand *operands[TT_MAX_ARGS];
@@ -223,7 +247,7 @@ void tt_ret_elementwise(tt_rule *r, int32_t i, tt_hlo value) {
 }
 
 void tt_ret_like(tt_rule *r, int32_t i, tt_hlo value, const char *name) {
-  if (!value || ret_is_write(r, i, value)) {
+  if (!value || ret_is_write(r, i, value, TT_OUT_EXACT)) {
     return;
   }
   const tt_operand *like = tt_operand_of(r, name);
@@ -234,7 +258,7 @@ void tt_ret_like(tt_rule *r, int32_t i, tt_hlo value, const char *name) {
 }
 
 void tt_ret_ordered(tt_rule *r, int32_t i, tt_hlo value, const int32_t *order) {
-  if (!value || ret_is_write(r, i, value)) {
+  if (!value || ret_is_write(r, i, value, TT_OUT_EXACT)) {
     return;
   }
   tt_ret_record *ret = add_ret(r, i, value);
@@ -259,7 +283,7 @@ void tt_ret_list(tt_rule *r, int32_t i, int32_t index, tt_hlo value) {
   if (list >= 0) {
     if (list < r->call->arg_count && r->call->args[list].tag == TT_ARG_TENSORS &&
         (uint32_t)index < r->call->args[list].count) {
-      write_tensor(r, -1, r->call->first_tensor[list] + index, false, value);
+      write_tensor(r, -1, r->call->first_tensor[list] + index, false, TT_OUT_CAST, value);
     }
     return;
   }
@@ -281,7 +305,7 @@ void tt_ret_list(tt_rule *r, int32_t i, int32_t index, tt_hlo value) {
 void tt_write(tt_rule *r, const char *name, tt_hlo value) { tt_write_at(r, name, 0, value); }
 
 void tt_write_at(tt_rule *r, const char *name, int32_t index, tt_hlo value) {
-  write_tensor(r, -1, tt_rule_tensor_index(r, name, index), false, value);
+  write_tensor(r, -1, tt_rule_tensor_index(r, name, index), false, TT_OUT_CAST, value);
 }
 
 // ---- finishing ----

@@ -218,6 +218,13 @@ const char *tt_string(tt_rule *r, const char *name) {
 
 tt_dtype tt_dtype_arg(tt_rule *r, const char *name, tt_dtype if_none) { return (tt_dtype)tt_int(r, name, if_none); }
 
+tt_dtype tt_asked_dtype(tt_rule *r, tt_dtype if_none) {
+  const tt_operand *out = r->out_dtype == TT_OUT_ANY ? tt_operand_of(r, "out") : NULL;
+  return tt_dtype_arg(r, "dtype", out ? out->dtype : if_none);
+}
+
+void tt_accept_out_dtype(tt_rule *r, tt_out_dtype accepted) { r->out_dtype = accepted; }
+
 // ---- numbers ----
 static const tt_number *number_at(tt_rule *r, const char *name, int32_t index) {
   const tt_arg *arg = tt_rule_arg(r, name);
@@ -342,7 +349,7 @@ static void describe_operands(tt_rule *r) {
 
 tt_status *tt_rule_run(const tt_call_info *call, tt_lowered *out) {
   *out = (tt_lowered){.generator_arg = -1, .resize_arg = -1};
-  tt_rule rule = {.call = call, .out = out};
+  tt_rule rule = {.call = call, .out = out, .out_dtype = call->op->out_dtype};
   rule.operands = tt_arena_alloc(&out->arena, sizeof *rule.operands * (size_t)(call->tensor_count + 1));
   if (!rule.operands) {
     return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");

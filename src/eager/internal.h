@@ -212,5 +212,7 @@ void tt_event_complete_now(tt_event *event);
 void tt_event_arm(tt_event *event, tt_pjrt_event *after);
 
 uint64_t tt_time_ns(void);
+// Where TORCH_TPU_DUMP_MODULES names a folder: keeps the module there. Failure is a warning.
+void tt_dump_module(const char *rule, const char *text);
 
 #endif  // TORCHTPU_EAGER_INTERNAL_H

@@ -29,7 +29,7 @@ TORCH_LIBRARY_IMPL(torchtpu, PrivateUse1, library) {
     std::string name(schema, std::strchr(schema, '('));
     std::string rule = "torchtpu::" + name;
     auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(rule.c_str(), "");
-    if (auto kernel = Kernel::create(rule, handle.schema())) {
+    if (auto kernel = Kernel::create(rule, handle)) {
       library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
     }
   }

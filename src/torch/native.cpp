@@ -1,6 +1,7 @@
 // Operators that are about storages, not values: allocation, views, copies, resizing, and what needs the host.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Resize.h>
@@ -300,7 +301,18 @@ Tensor nonzero_kernel(const Tensor &self) {
   return at::nonzero_static(self, self.numel(), -1).narrow(0, 0, count);
 }
 
+// For out= forms that do not take one of their operands.
+void refuse_overlap(const Tensor &out, std::initializer_list<Tensor> operands) {
+  at::assert_no_internal_overlap(out);
+  for (const Tensor &operand : operands) {
+    at::assert_no_overlap(out, operand);
+  }
+}
+
 Tensor &nonzero_out(const Tensor &self, Tensor &out) {
+  TORCH_CHECK(out.scalar_type() == c10::kLong, "nonzero: Expected out tensor to have scalar type Long but got ",
+              out.scalar_type());
+  refuse_overlap(out, {self});
   Tensor result = nonzero_kernel(self);
   at::native::resize_output(out, result.sizes());
   return out.copy_(result);
@@ -314,6 +326,9 @@ Tensor masked_select(const Tensor &self, const Tensor &mask) {
 }
 
 Tensor &masked_select_out(const Tensor &self, const Tensor &mask, Tensor &out) {
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
+              "masked_select(): self and result must have the same scalar type");
+  refuse_overlap(out, {self, mask});
   Tensor result = masked_select(self, mask);
   at::native::resize_output(out, result.sizes());
   return out.copy_(result);

@@ -5,8 +5,9 @@ import collections
 import functools
 from pathlib import Path
 
-import run
 import torch
+
+import run
 
 OUTPUT = run.ROOT / "docs" / "reference" / "operators.md"
 SHORT = {
@@ -101,18 +102,24 @@ def lines(results):
         yield f"- {reason}: {', '.join(names)}"
 
 
+def write(paths, output=OUTPUT):
+    """The table of the results in files; whether there are any."""
+    results = {}
+    for path in paths:
+        results.update(run.read(path))
+    if results:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text("\n".join(lines(list(results.values()))) + "\n")
+    return bool(results)
+
+
 def main():
     parser = argparse.ArgumentParser(description="Writes the table of operators from results.")
     parser.add_argument("results", nargs="*", type=Path, default=[run.ROOT / "build" / "opinfo" / "full.jsonl"])
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
-    results = {}
-    for path in options.results:
-        results.update(run.read(path))
-    if not results:
+    if not write(options.results, options.output):
         parser.error(f"no results in {', '.join(map(str, options.results))}")
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text("\n".join(lines(list(results.values()))) + "\n")
 
 
 if __name__ == "__main__":
