@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from torch_tpu import _lib
+from torch_tpu import _lib, _transformer
 
 
 def install():
@@ -20,6 +20,7 @@ def install():
     _install_storage_files()
     _install_pickling()
     _install_process_group()
+    _transformer.install()
     atexit.register(_wait_for_autograd)
 
 

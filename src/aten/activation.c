@@ -414,6 +414,59 @@ static void build_glu_backward(tt_rule *r) {
   tt_ret(r, 0, tt_cast(tt_hlo_concatenate((const tt_hlo[]){ga, gb}, 2, dim), dtype));
 }
 
+// Forward mode: "x" moves by "dx", and the result and the gradient move with it.
+static bool read_glu_tangent(tt_rule *r, const char *kernel, tt_dtype *dtype, int32_t *dim, tt_hlo x[2], tt_hlo dx[2]) {
+  tt_hlo whole = float_in(r, "x", kernel, dtype);
+  tt_hlo moved = tt_in_as(r, "dx", tt_opmath(*dtype));
+  if (!glu_halves(r, whole, dim, &x[0], &x[1]) || !moved) {
+    return false;
+  }
+  if (!tt_hlo_same_dims(whole, moved)) {
+    tt_fail(r, TT_ERR_RUNTIME, "x and dx differ in their sizes");
+    return false;
+  }
+  return glu_halves(r, moved, dim, &dx[0], &dx[1]);
+}
+
+static void build_glu_jvp(tt_rule *r) {
+  tt_dtype dtype;
+  int32_t dim = 0;
+  tt_hlo x[2], dx[2];
+  if (!read_glu_tangent(r, "glu_jvp_cpu", &dtype, &dim, x, dx)) {
+    return;
+  }
+  if (dtype != TT_F32 && dtype != TT_F64) {
+    tt_fail_dtype(r, "glu_jvp_cpu", dtype);
+    return;
+  }
+  tt_hlo y = tt_in_as(r, "glu", x[0] ? x[0]->dtype : dtype), s = tt_hlo_unary(TT_LOGISTIC, x[1]);
+  if (y && s && !tt_hlo_same_dims(y, s)) {
+    tt_fail(r, TT_ERR_RUNTIME, "glu is not that of x");
+    return;
+  }
+  tt_ret_elementwise(r, 0, tt_cast(v_add(v_mul(dx[0], s), v_mul(y, v_sub(dx[1], v_mul(s, dx[1])))), dtype));
+}
+
+static void build_glu_backward_jvp(tt_rule *r) {
+  tt_dtype dtype;
+  int32_t dim = 0;
+  tt_hlo x[2], dx[2];
+  if (!read_glu_tangent(r, "glu_backward_jvp", &dtype, &dim, x, dx)) {
+    return;
+  }
+  tt_hlo g = tt_in_as(r, "grad_glu", tt_opmath(dtype)), dg = tt_in_as(r, "dgrad_glu", tt_opmath(dtype));
+  if (!g || !dg || !tt_hlo_same_dims(g, dg) || !tt_hlo_same_dims(g, x[0])) {
+    tt_fail(r, TT_ERR_RUNTIME, "grad_glu and dgrad_glu are not gradients of glu(x)");
+    return;
+  }
+  tt_hlo s = tt_hlo_unary(TT_LOGISTIC, x[1]);
+  tt_hlo slope = v_mul(s, v_csub(1, s));  // and its derivative by x[1], which moves by dx[1]
+  tt_hlo ds = v_mul(slope, dx[1]), dslope = v_mul(ds, v_csub(1, v_mulc(s, 2)));
+  tt_hlo first = v_add(v_mul(dg, s), v_mul(g, ds));
+  tt_hlo second = v_add(v_mul(v_add(v_mul(dg, x[0]), v_mul(g, dx[0])), slope), v_mul(v_mul(g, x[0]), dslope));
+  tt_ret(r, 0, tt_cast(tt_hlo_concatenate((const tt_hlo[]){first, second}, 2, dim), dtype));
+}
+
 // ---- prelu ----
 
 static void build_prelu(tt_rule *r) {
@@ -541,6 +594,8 @@ const tt_rule_entry tt_rules_activation[] = {
     RULE("logit_backward", build_logit_backward),
     RULE("glu", build_glu),
     RULE("glu_backward", build_glu_backward),
+    RULE("glu_jvp", build_glu_jvp),
+    RULE("glu_backward_jvp", build_glu_backward_jvp),
     RULE("_prelu_kernel", build_prelu),
     RULE("_prelu_kernel_backward", build_prelu_backward),
     RULE_EXACT("rrelu_with_noise", build_rrelu),

@@ -130,6 +130,10 @@ static void build_isin(tt_rule *r) {
 }
 
 // ---- histc ----
+
+// A half's bin depends on how each step rounds.
+static tt_hlo in_steps(tt_hlo x, tt_dtype dtype) { return x ? tt_cast(tt_cast(x, dtype), x->dtype) : NULL; }
+
 static void build_histc(tt_rule *r) {
   tt_hlo self = tt_in(r, "self");
   const int64_t bins = tt_int(r, "bins", 100);
@@ -148,9 +152,10 @@ static void build_histc(tt_rule *r) {
                          : "range of min and max is not finite");
     return;
   }
-  tt_hlo x = tt_cast(v_flat(self), tt_opmath(self->dtype));
-  tt_hlo from = tt_hlo_scalar(tt_b(r), tt_opmath(self->dtype), low);
-  tt_hlo to = tt_hlo_scalar(tt_b(r), tt_opmath(self->dtype), high);
+  const tt_dtype dtype = self->dtype;
+  tt_hlo x = tt_cast(v_flat(self), tt_opmath(dtype));
+  tt_hlo from = tt_cast(tt_hlo_scalar(tt_b(r), dtype, low), tt_opmath(dtype));
+  tt_hlo to = tt_cast(tt_hlo_scalar(tt_b(r), dtype, high), tt_opmath(dtype));
   if (low == high && tt_hlo_numel(x) > 0) {  // the data's own range
     from = v_reduce(TT_MIN, x, 0);
     to = v_reduce(TT_MAX, x, 0);
@@ -158,10 +163,12 @@ static void build_histc(tt_rule *r) {
                      "range of [min, max] is not finite");
   }
   tt_hlo one_value = v_eq(from, to);
-  from = one_value ? v_if(one_value, v_addc(from, -1), from) : NULL;
-  to = one_value ? v_if(one_value, v_addc(to, 1), to) : NULL;
+  from = one_value ? in_steps(v_if(one_value, v_addc(from, -1), from), dtype) : NULL;
+  to = one_value ? in_steps(v_if(one_value, v_addc(to, 1), to), dtype) : NULL;
   tt_hlo low_x = v_like(from, x), high_x = v_like(to, x);
-  tt_hlo place = v_div(v_mulc(v_sub(x, low_x), (double)bins), v_sub(high_x, low_x));
+  tt_hlo place = in_steps(v_sub(x, low_x), dtype);
+  place = place ? in_steps(v_mul(place, in_steps(v_const(place, (double)bins), dtype)), dtype) : NULL;
+  place = in_steps(v_div(place, in_steps(v_sub(high_x, low_x), dtype)), dtype);
   tt_hlo inside = v_and(v_ge(x, low_x), v_le(x, high_x));
   if (!place || !inside) {
     return;

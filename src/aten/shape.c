@@ -509,6 +509,7 @@ const tt_rule_entry tt_rules_shape[] = {
     {.name = "aten::triu", .build = build_tril, .kind = false},
     {.name = "aten::trace", .build = build_trace},
     {.name = "aten::channel_shuffle", .build = build_channel_shuffle},
+    {.name = "aten::native_channel_shuffle", .build = build_channel_shuffle},
     {.name = "aten::pixel_shuffle", .build = build_pixel_shuffle, .kind = true},
     {.name = "aten::pixel_unshuffle", .build = build_pixel_shuffle, .kind = false},
     {.name = "aten::im2col", .build = build_im2col},

@@ -6,12 +6,15 @@ extern const tt_rule_entry tt_rules_adaptive[];
 extern const tt_rule_entry tt_rules_attention[];
 extern const tt_rule_entry tt_rules_conv[];
 extern const tt_rule_entry tt_rules_creation[];
+extern const tt_rule_entry tt_rules_ctc[];
 extern const tt_rule_entry tt_rules_distance[];
 extern const tt_rule_entry tt_rules_embedding[];
+extern const tt_rule_entry tt_rules_fake_quantize[];
 extern const tt_rule_entry tt_rules_fft[];
 extern const tt_rule_entry tt_rules_foreach[];
 extern const tt_rule_entry tt_rules_fractional_pool[];
 extern const tt_rule_entry tt_rules_grid_sample[];
+extern const tt_rule_entry tt_rules_hash[];
 extern const tt_rule_entry tt_rules_histogram[];
 extern const tt_rule_entry tt_rules_index[];
 extern const tt_rule_entry tt_rules_internal[];
@@ -49,6 +52,7 @@ extern const tt_rule_entry tt_rules_segment[];
 extern const tt_rule_entry tt_rules_shape[];
 extern const tt_rule_entry tt_rules_softmax[];
 extern const tt_rule_entry tt_rules_sort[];
+extern const tt_rule_entry tt_rules_transformer[];
 extern const tt_rule_entry tt_rules_unique[];
 extern const tt_rule_entry tt_rules_view_grad[];
 
@@ -58,12 +62,15 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_attention,
     tt_rules_conv,
     tt_rules_creation,
+    tt_rules_ctc,
     tt_rules_distance,
     tt_rules_embedding,
+    tt_rules_fake_quantize,
     tt_rules_fft,
     tt_rules_foreach,
     tt_rules_fractional_pool,
     tt_rules_grid_sample,
+    tt_rules_hash,
     tt_rules_histogram,
     tt_rules_index,
     tt_rules_internal,
@@ -101,6 +108,7 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_shape,
     tt_rules_softmax,
     tt_rules_sort,
+    tt_rules_transformer,
     tt_rules_unique,
     tt_rules_view_grad,
     NULL,

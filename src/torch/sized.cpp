@@ -8,7 +8,8 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
-#include "kernel.h"
+#include "internal_ops.h"
+#include "shim.h"
 
 namespace torchtpu {
 namespace {
@@ -16,27 +17,6 @@ namespace {
 using at::Tensor;
 using Triple = std::tuple<Tensor, Tensor, Tensor>;
 using Runs = std::tuple<Tensor, Tensor, Tensor, Tensor>;
-
-TORCH_LIBRARY_FRAGMENT(torchtpu, library) {
-  library.def("unique(Tensor self, bool sort, bool inverse, bool counts) -> (Tensor, Tensor, Tensor, Tensor)");
-  library.def("unique_rows(Tensor self, bool sort) -> (Tensor, Tensor, Tensor, Tensor)");
-  library.def("bincount(Tensor self, Tensor? weights, int size) -> Tensor");
-}
-
-TORCH_LIBRARY_IMPL(torchtpu, PrivateUse1, library) {
-  for (const char *name : {"unique", "unique_rows", "bincount"}) {
-    std::string rule = std::string("torchtpu::") + name;
-    auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(rule.c_str(), "");
-    if (auto kernel = Kernel::create(rule, handle)) {
-      library.impl(name, torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
-    }
-  }
-}
-
-template <class Function>
-c10::TypedOperatorHandle<Function> internal_op(const char *name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Function>();
-}
 
 void refuse_complex(const Tensor &self, const char *kernel) {
   TORCH_CHECK_NOT_IMPLEMENTED(!self.is_complex(), '"', kernel, "\" not implemented for '", self.scalar_type(), "'");

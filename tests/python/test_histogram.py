@@ -67,6 +67,13 @@ def test_histogram_out():
     check(out, sample(20))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_histc(dtype):
+    x = 4 * sample(200, dtype=dtype)
+    check(lambda x: torch.histc(x, 100), x)
+    check(lambda x: torch.histc(x, 33, -3.3, 3.1), x)
+
+
 DD = {
     "counts": lambda x: A._histogramdd_from_bin_cts(x, [3, 2]),
     "edges of counts": lambda x: A._histogramdd_bin_edges(x, [3, 2]),
