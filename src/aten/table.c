@@ -14,6 +14,7 @@ extern const tt_rule_entry tt_rules_grid_sample[];
 extern const tt_rule_entry tt_rules_index[];
 extern const tt_rule_entry tt_rules_internal[];
 extern const tt_rule_entry tt_rules_linalg[];
+extern const tt_rule_entry tt_rules_linalg_eig[];
 extern const tt_rule_entry tt_rules_linalg_eigh[];
 extern const tt_rule_entry tt_rules_linalg_svd[];
 extern const tt_rule_entry tt_rules_loss[];
@@ -53,6 +54,7 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_index,
     tt_rules_internal,
     tt_rules_linalg,
+    tt_rules_linalg_eig,
     tt_rules_linalg_eigh,
     tt_rules_linalg_svd,
     tt_rules_loss,
