@@ -48,6 +48,9 @@ static inline bool la_check_dtype(tt_rule *r, tt_dtype dtype, const char *who, c
 
 // Element [i, j] of each matrix: i - j >= low and i - j <= high.
 static inline tt_hlo la_in_band(tt_hlo x, double low, double high) {
+  if (!x) {
+    return NULL;
+  }
   tt_hlo below = v_sub(v_iota(x, TT_S32, x->rank - 2), v_iota(x, TT_S32, x->rank - 1));
   return v_and(v_gec(below, low), v_lec(below, high));
 }
@@ -195,17 +198,22 @@ tt_hlo la_rows_at(tt_hlo x, tt_hlo positions);
 tt_hlo la_lu_solve(tt_hlo lu, tt_hlo order, tt_hlo b, bool adjoint);
 
 // ---- linalg_qr.c: of flat stacks ----
-typedef struct la_reflector {
-  tt_hlo beta, tau, scale;  // [batch]: H (alpha; x) = (beta; 0), v = (1; scale x)
-} la_reflector;
 typedef struct la_qr {
   tt_hlo qr;   // [batch, m, n]: R, and the reflectors below the diagonal
   tt_hlo tau;  // [batch, k]
 } la_qr;
 la_qr la_qr_factor(tt_hlo a);
+// One reflector, from column `step` below row k; the matrix after it, with v in that column.
+tt_hlo la_qr_step(tt_hlo a, tt_hlo k, tt_hlo step, tt_hlo *tau);
+// The reflectors in the columns of a factored matrix, whose diagonal begins in row `first` (NULL: 0).
+tt_hlo la_reflectors(tt_hlo a, tt_hlo first);
 // The first columns of Q.
 tt_hlo la_qr_q(tt_hlo a, tt_hlo tau, int64_t columns);
 // Q c or Q^H c, Q the product of the reflectors in v's columns (ones and zeros in place).
 tt_hlo la_reflect(tt_hlo v, tt_hlo tau, tt_hlo c, bool adjoint);
+// |x|^2, of the real type.
+tt_hlo la_square(tt_hlo x);
+// A power of two near the largest element where squares would overflow or vanish; else 1. [batch]
+tt_hlo la_safe_scale(tt_hlo a);
 
 #endif  // TORCHTPU_ATEN_LINALG_H

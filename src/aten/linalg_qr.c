@@ -23,7 +23,7 @@ static tt_hlo panel_cond(void *context, tt_hlo_builder *b, const tt_hlo *state) 
   return v_and(v_ltc(state[0], (double)width), v_ltc(v_add(state[0], p->first), (double)p->steps));
 }
 
-static tt_hlo square(tt_hlo x) {  // |x|^2
+tt_hlo la_square(tt_hlo x) {
   if (!x || !tt_dtype_is_complex(x->dtype)) {
     return v_mul(x, x);
   }
@@ -33,15 +33,19 @@ static tt_hlo square(tt_hlo x) {  // |x|^2
 
 static tt_hlo to_complex_like(tt_hlo x, tt_hlo like) { return like ? tt_hlo_convert(x, like->dtype) : NULL; }
 
-// LAPACK's larfg for alpha [batch] above x [batch, m]: beta, tau and the scale of x, which make v and R's diagonal.
-static la_reflector reflector(tt_hlo alpha, tt_hlo x) {
-  la_reflector h = {0};
+typedef struct reflector {
+  tt_hlo beta, tau, scale;  // [batch]: H^H (alpha; x) = (beta; 0), v = (1; scale x)
+} reflector;
+
+// LAPACK's larfg for alpha [batch] above x [batch, m].
+static reflector reflector_of(tt_hlo alpha, tt_hlo x) {
+  reflector h = {0};
   if (!alpha || !x) {
     return h;
   }
   const bool complex = tt_dtype_is_complex(alpha->dtype);
-  tt_hlo rest = v_reduce(TT_SUM, square(x), 1), re = la_real(alpha);
-  tt_hlo norm = v_sqrt(v_add(rest, square(alpha)));
+  tt_hlo rest = v_reduce(TT_SUM, la_square(x), 1), re = la_real(alpha);
+  tt_hlo norm = v_sqrt(v_add(rest, la_square(alpha)));
   tt_hlo none = v_eqc(rest, 0);  // H = I
   if (complex) {
     none = v_and(none, v_eqc(tt_hlo_unary(TT_IMAG, alpha), 0));
@@ -53,28 +57,34 @@ static la_reflector reflector(tt_hlo alpha, tt_hlo x) {
   return h;
 }
 
-static void panel_body(void *context, tt_hlo_builder *b, const tt_hlo *state, tt_hlo *out) {
-  const panel *p = context;
-  tt_hlo step = state[0], a = state[1];
-  const int64_t m = a->dims[1];
-  tt_hlo k = v_add(step, p->first);
-  tt_hlo column = v_squeeze(la_window(a, NULL, step, m, 1), 2), row = v_iota(column, TT_S32, 1);
+tt_hlo la_qr_step(tt_hlo a, tt_hlo k, tt_hlo step, tt_hlo *tau) {
+  *tau = NULL;
+  if (!a) {
+    return NULL;
+  }
+  tt_hlo column = v_squeeze(la_window(a, NULL, step, a->dims[1], 1), 2), row = v_iota(column, TT_S32, 1);
   tt_hlo is_k = v_eq(row, v_like(k, row)), below = v_gt(row, v_like(k, row)), zero = v_const(column, 0);
   tt_hlo alpha = v_squeeze(v_squeeze(la_window(a, k, step, 1, 1), 2), 1), x = v_if(below, column, zero);
-  la_reflector h = reflector(alpha, x);
+  reflector h = reflector_of(alpha, x);
   tt_hlo tail = v_mul(x, v_spread(h.scale, x, 1));
   tt_hlo v = v_if(is_k, v_const(column, 1), tail);
 
-  // H^H a = a - conj(tau) v (v^H a), from column step + 1 on
   tt_hlo product = v_reduce(TT_SUM, v_mul(la_rows(la_conj(v), a), a), 1);
   product = v_mul(product, v_spread(la_conj(h.tau), product, 1));
   tt_hlo rest = v_sub(a, v_mul(la_rows(v, a), la_columns(product, a)));
   tt_hlo done = v_if(is_k, v_spread(h.beta, column, 1), v_if(below, tail, column));
   tt_hlo j = v_iota(a, TT_S32, 2), at = v_like(step, j);
-  out[0] = v_addc(step, 1);
-  out[1] = v_if(v_gt(j, at), rest, v_if(v_eq(j, at), la_rows(done, a), a));
-  const tt_hlo place[] = {tt_hlo_scalar(b, TT_S32, 0), step};
-  out[2] = tt_hlo_dynamic_update_slice(state[2], v_unsqueeze(h.tau, 1), place);
+  *tau = h.tau;
+  return v_if(v_gt(j, at), rest, v_if(v_eq(j, at), la_rows(done, a), a));
+}
+
+static void panel_body(void *context, tt_hlo_builder *b, const tt_hlo *state, tt_hlo *out) {
+  const panel *p = context;
+  const tt_hlo place[] = {tt_hlo_scalar(b, TT_S32, 0), state[0]};
+  tt_hlo tau;
+  out[0] = v_addc(state[0], 1);
+  out[1] = la_qr_step(state[1], v_add(state[0], p->first), state[0], &tau);
+  out[2] = tt_hlo_dynamic_update_slice(state[2], v_unsqueeze(tau, 1), place);
 }
 
 static la_qr factor_panel(tt_hlo a, tt_hlo first, int64_t steps, int64_t count) {
@@ -108,8 +118,7 @@ tt_hlo la_reflect(tt_hlo v, tt_hlo tau, tt_hlo c, bool adjoint) {
   return v_sub(c, la_dot(v, product));
 }
 
-// The reflectors below the diagonal that begins in row `first` (NULL: 0).
-static tt_hlo reflectors(tt_hlo a, tt_hlo first) {
+tt_hlo la_reflectors(tt_hlo a, tt_hlo first) {
   tt_hlo below = v_sub(v_iota(a, TT_S32, 1), v_iota(a, TT_S32, 2));
   below = first ? v_sub(below, v_like(first, below)) : below;
   return v_if(v_gtc(below, 0), a, v_if(v_eqc(below, 0), v_const(a, 1), v_const(a, 0)));
@@ -127,15 +136,14 @@ static void blocks_body(void *context, tt_hlo_builder *b, const tt_hlo *state, t
   tt_hlo first = state[0], a = state[1];
   la_qr block = factor_panel(la_window(a, NULL, first, a->dims[1], BLOCK), first, p->steps, BLOCK);
   tt_hlo next = v_addc(first, BLOCK), column = v_iota(a, TT_S32, 2);
-  tt_hlo applied = la_reflect(reflectors(block.qr, first), block.tau, a, true);
+  tt_hlo applied = la_reflect(la_reflectors(block.qr, first), block.tau, a, true);
   out[0] = next;
   out[1] = la_put_window(v_if(v_ge(column, v_like(next, column)), applied, a), block.qr, NULL, first);
   const tt_hlo at[] = {tt_hlo_scalar(b, TT_S32, 0), first};
   out[2] = tt_hlo_dynamic_update_slice(state[2], block.tau, at);
 }
 
-// A power of two near the largest element where squares would overflow or vanish; else 1. [batch]
-static tt_hlo safe_scale(tt_hlo a) {
+tt_hlo la_safe_scale(tt_hlo a) {
   static const int32_t matrix[] = {1, 2};
   const bool is_double = a && (a->dtype == TT_F64 || a->dtype == TT_C128);
   tt_hlo size = a && tt_dtype_is_complex(a->dtype)
@@ -159,8 +167,11 @@ la_qr la_qr_factor(tt_hlo a) {
   if (tt_hlo_numel(a) == 0) {
     return (la_qr){a, tt_hlo_const(b, a->dtype, 0, (const int64_t[]){a->dims[0], k}, 2)};
   }
-  tt_hlo scale = la_each(to_complex_like(safe_scale(a), a), a);
+  tt_hlo scale = la_each(to_complex_like(la_safe_scale(a), a), a);
   a = v_div(a, scale);
+  if (!a) {
+    return qr;
+  }
   if (k < BLOCKED_FROM) {
     qr = factor_panel(a, zero, k, k);
   } else {
@@ -168,7 +179,7 @@ la_qr la_qr_factor(tt_hlo a) {
     const int64_t end = (k + BLOCK - 1) / BLOCK * BLOCK, rows = m > end ? m : end, columns = n > end ? n : end;
     panel p = {k, zero};
     a = v_pad0(v_pad0(a, 1, 0, rows - m, 0), 2, 0, columns - n, 0);
-    const tt_hlo inits[] = {zero, a, tt_hlo_const(b, a->dtype, 0, (const int64_t[]){a->dims[0], end}, 2)};
+    const tt_hlo inits[] = {zero, a, tt_hlo_const(b, scale->dtype, 0, (const int64_t[]){scale->dims[0], end}, 2)};
     tt_hlo results[3];
     tt_hlo_while(inits, 3, blocks_cond, blocks_body, &p, results);
     qr.qr = tt_hlo_slice_dim(tt_hlo_slice_dim(results[1], 1, 0, m, 1), 2, 0, n, 1);
@@ -188,7 +199,7 @@ tt_hlo la_qr_q(tt_hlo a, tt_hlo tau, int64_t columns) {
   if (tt_hlo_numel(eye) == 0 || tau->dims[1] == 0) {
     return eye;
   }
-  return la_reflect(reflectors(tt_hlo_slice_dim(a, 2, 0, tau->dims[1], 1), NULL), tau, eye, false);
+  return la_reflect(la_reflectors(tt_hlo_slice_dim(a, 2, 0, tau->dims[1], 1), NULL), tau, eye, false);
 }
 
 // ---- operators ----
@@ -354,7 +365,7 @@ static void build_ormqr(tt_rule *r) {
     la_ret_by_columns(r, 0, other);
     return;
   }
-  tt_hlo v = reflectors(tt_hlo_slice_dim(a, 2, 0, tau->dims[1], 1), NULL), flat = la_flat(other, 2);
+  tt_hlo v = la_reflectors(tt_hlo_slice_dim(a, 2, 0, tau->dims[1], 1), NULL), flat = la_flat(other, 2);
   // c Q = (Q^H c^H)^H
   tt_hlo y = left ? la_reflect(v, tau, flat, adjoint) : la_adjoint(la_reflect(v, tau, la_adjoint(flat), !adjoint));
   la_ret_by_columns(r, 0, v_reshape_like(y, other));
