@@ -1,4 +1,6 @@
 // The exponential of a matrix: Taylor's polynomial of a matrix halved until it is small, then squared as often.
+#include <math.h>
+
 #include "aten/linalg.h"
 
 enum { DEGREE = 16, STRIDE = 4 };
@@ -69,7 +71,8 @@ static tt_hlo matrix_exp(tt_hlo a) {
   tt_hlo scale = halved[0] ? tt_hlo_convert(halved[0], a->dtype) : NULL;
   const tt_hlo squaring[] = {tt_hlo_scalar(b, TT_S32, 0), taylor(v_mul(a, la_each(scale, a))), halved[2]};
   tt_hlo_while(squaring, 3, square_cond, square_body, NULL, squared);
-  return squared[1];
+  tt_hlo finite = tt_hlo_unary(TT_IS_FINITE, norm);
+  return v_if(la_each(finite, a), squared[1], v_const(a, NAN));
 }
 
 static void build_matrix_exp(tt_rule *r) {
