@@ -233,11 +233,19 @@ static void pair_step(void *context, tt_hlo_builder *b, const tt_hlo *state, tt_
   out[2] = z;
 }
 
+// `x` [batch, n], sorted by place: a value that is computed once, however many use it. XLA computes what it fuses into
+// several loops anew in each, and not always with the same rounding.
+static tt_hlo computed_once(tt_hlo x) {
+  tt_hlo sorted[] = {sp_index(x, 1), x};
+  tt_hlo_sort(sorted, 2, 1, false, true, false, sorted);
+  return sorted[1];
+}
+
 // Eigenvalues of a real matrix in Schur form, [batch, n], and an eigenvector for each linked pair of rows.
 static tt_hlo quasi_eigenvalues(tt_hlo t, tt_hlo *linked, tt_hlo *vector) {
   tt_hlo d = band(t, 0, 0), c = band(t, 1, 0), b = band(t, 0, 1), next = sp_shift(d, 1, 0), zero = v_const(d, 0);
   *linked = v_ne(c, zero);
-  tt_hlo half = v_mulc(v_sub(d, next), 0.5), bc = v_mul(b, c), disc = v_add(v_mul(half, half), bc);
+  tt_hlo half = v_mulc(v_sub(d, next), 0.5), bc = v_mul(b, c), disc = computed_once(v_add(v_mul(half, half), bc));
   tt_hlo real = v_gec(disc, 0), root = v_sqrt(v_abs(disc));
   tt_hlo by = v_if(v_ltc(half, 0), v_sub(half, root), v_add(half, root)), safe = v_ne(by, zero);
   tt_hlo low = v_sub(next, v_if(safe, v_div(bc, v_if(safe, by, v_const(by, 1))), zero)), high = v_add(next, by);
