@@ -463,6 +463,9 @@ static eig general_eig(tt_hlo a, bool vectors) {
   tt_hlo t = v_if(sp_each(finite, a), v_div(a, sp_as(sp_each(scale, a), a)), v_const(a, 0));
   tt_hlo z;
   balance(&t, &z);
+  tt_hlo again = sp_scale(t);
+  t = v_div(t, sp_as(sp_each(again, t), t));
+  scale = v_mul(scale, again);
   f.converged = schur_form(&s, &t, &z);
   tt_hlo linked, vector;
   f.values = real ? quasi_eigenvalues(t, &linked, &vector) : band(t, 0, 0);

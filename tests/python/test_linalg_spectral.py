@@ -170,9 +170,22 @@ def test_special_spectra(name):
 
 def test_triangular_matrices_keep_their_eigenvalues():
     a = make(6, 6)
-    for x in (a.triu(), torch.triu(torch.ones(6, 6, dtype=torch.float64), 1)):
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    for x in (a.triu(), a.tril(), a.triu()[order][:, order], torch.triu(torch.ones(6, 6, dtype=torch.float64), 1)):
         values = torch.linalg.eigvals(x.to("tpu")).cpu()
         assert torch.equal(values.real.sort().values, x.diagonal().sort().values) and (values.imag == 0).all()
+
+
+def test_eigenvalues_of_a_badly_scaled_matrix():
+    a, scale = make(6, 6), torch.logspace(0, 8, 6, dtype=torch.float64)
+    x = (a * scale / scale[:, None]).float().to("tpu")
+    values = torch.linalg.eigvals(x).cpu()
+    expected = torch.linalg.eigvals(a)
+    torch.testing.assert_close(paired(values.to(expected.dtype), expected), expected, rtol=1e-5, atol=1e-5)
+    values, vectors = torch.linalg.eig(x)
+    vectors = vectors.cpu().to(expected.dtype) * scale[:, None]  # of `a` itself
+    vectors = vectors / torch.linalg.vector_norm(vectors, dim=0)
+    assert_close_to(a.to(vectors.dtype) @ vectors, vectors * values.cpu(), 1e-5)
 
 
 @pytest.mark.parametrize("sizes", [(0, 0), (0, 3, 3), (2, 0, 0)], ids=str)
