@@ -51,6 +51,97 @@ static void reflect_window(const schur *s, sp_reflector h, tt_hlo k, tt_hlo clea
   }
 }
 
+// ---- balancing, as LAPACK does it: rows and columns that are triangular already are moved to the ends, others scaled
+// ----
+
+typedef struct isolation {
+  int64_t n;
+  tt_hlo links;  // [batch, n, n]: elements beside the diagonal that aren't zero
+} isolation;
+
+// The first or last place where `on` [batch, n] holds, [batch]; -1: none.
+static tt_hlo some_place(tt_hlo on, bool last) {
+  tt_hlo i = sp_index(on, 1), none = v_const(i, last ? -1 : INT32_MAX);
+  tt_hlo place = v_reduce(last ? TT_MAX : TT_MIN, v_if(on, i, none), 1);
+  return last || !place ? place : v_if(v_eqc(place, INT32_MAX), v_const(place, -1), place);
+}
+
+// state: step, whether to go on, new place of each row (-1: none yet), how many are at the beginning and at the end.
+// A row without links to those that have no place goes to the end, a column to the beginning.
+static void isolate_step(void *context, tt_hlo_builder *b, const tt_hlo *state, tt_hlo *out) {
+  (void)b;
+  const isolation *s = context;
+  tt_hlo place = state[2], left = v_ltc(place, 0), i = sp_index(place, 1);
+  tt_hlo row_links = v_reduce(TT_ANY, v_and(s->links, sp_across(left, s->links)), 2);
+  tt_hlo column_links = v_reduce(TT_ANY, v_and(s->links, sp_down(left, s->links)), 1);
+  tt_hlo row = some_place(v_and(left, v_not(row_links)), true), is_row = v_gec(row, 0);
+  tt_hlo column = some_place(v_and(left, v_not(column_links)), false),
+         is_column = v_and(v_gec(column, 0), v_not(is_row));
+  tt_hlo to = v_if(is_row, v_csub((double)s->n - 1, state[4]), state[3]), found = v_or(is_row, is_column);
+  tt_hlo here = v_and(v_eq(i, sp_each(v_if(is_row, row, column), i)), sp_each(found, i));
+  out[0] = v_addc(state[0], 1);
+  out[1] = v_reduce_all(TT_ANY, found);
+  out[2] = v_if(here, sp_each(to, i), place);
+  out[3] = v_add(state[3], tt_hlo_convert(is_column, TT_S32));
+  out[4] = v_add(state[4], tt_hlo_convert(is_row, TT_S32));
+}
+static tt_hlo isolate_goes_on(void *context, tt_hlo_builder *b, const tt_hlo *state) {
+  (void)b;
+  return v_and(state[1], v_ltc(state[0], (double)((const isolation *)context)->n));
+}
+
+// state: step, whether to go on, matrix, scale of each column. Powers of 2 bring norms of row i and column i together;
+// as the others move at the same time each goes less than half of the way.
+static void scale_step(void *context, tt_hlo_builder *b, const tt_hlo *state, tt_hlo *out) {
+  (void)b;
+  tt_hlo inner = *(const tt_hlo *)context, a = state[2], zero = v_const(sp_real(a), 0);
+  tt_hlo squares = v_if(v_and(sp_across(inner, zero), sp_down(inner, zero)), sp_square(a), zero);
+  tt_hlo r = v_sqrt(v_reduce(TT_SUM, squares, 2)), c = v_sqrt(v_reduce(TT_SUM, squares, 1)), f = v_const(r, 1);
+  static const double steps[][2] = {{0x1p2, 2}, {0x1p6, 4}, {0x1p14, 16}};
+  for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
+    f = v_if(v_gt(r, v_mulc(c, steps[k][0])), v_const(f, steps[k][1]), f);
+    f = v_if(v_gt(c, v_mulc(r, steps[k][0])), v_const(f, 1 / steps[k][1]), f);
+  }
+  f = v_if(v_and(inner, v_and(v_gtc(r, 0), v_gtc(c, 0))), f, v_const(f, 1));
+  tt_hlo by = v_mul(sp_across(f, zero), sp_down(v_cdiv(1, f), zero));
+  out[0] = v_addc(state[0], 1);
+  out[1] = v_reduce_all(TT_ANY, v_ne(f, v_const(f, 1)));
+  out[2] = v_mul(a, sp_as(by, a));
+  out[3] = v_mul(state[3], f);
+}
+static tt_hlo scale_goes_on(void *context, tt_hlo_builder *b, const tt_hlo *state) {
+  (void)context;
+  (void)b;
+  return v_and(state[1], v_ltc(state[0], 20));
+}
+
+// The balanced matrix B and z^T, z the permutation times the scales: a = z B z^-1.
+static void balance(tt_hlo *a, tt_hlo *z) {
+  if (!*a) {
+    *z = NULL;
+    return;
+  }
+  tt_hlo_builder *b = tt_hlo_builder_of(*a);
+  const int64_t batch = (*a)->dims[0], n = (*a)->dims[1];
+  tt_hlo yes = tt_hlo_const_int(b, TT_PRED, 1, NULL, 0), step = tt_hlo_scalar(b, TT_S32, 0);
+  isolation s = {.n = n, .links = v_and(v_ne(*a, v_const(*a, 0)), v_not(sp_is_diagonal(*a)))};
+  tt_hlo none = tt_hlo_const(b, TT_S32, 0, &batch, 1);
+  tt_hlo state[5] = {step, yes, tt_hlo_const(b, TT_S32, -1, (const int64_t[]){batch, n}, 2), none, none};
+  tt_hlo_while(state, 5, isolate_goes_on, isolate_step, &s, state);
+  tt_hlo place = state[2], key = v_if(v_ltc(place, 0), sp_each(state[3], place), place);
+  tt_hlo order[] = {key, sp_index(key, 1)};
+  tt_hlo_sort(order, 2, 1, false, true, false, order);
+  *a = sp_swap(sp_take_rows(sp_swap(sp_take_rows(*a, order[1])), order[1]));
+  tt_hlo i = sp_index(place, 1), end = v_csub((double)n, state[4]);
+  tt_hlo inner = v_and(v_ge(i, sp_each(state[3], i)), v_lt(i, sp_each(end, i)));
+  tt_hlo ones = tt_hlo_const(b, tt_dtype_real((*a)->dtype), 1, (const int64_t[]){batch, n}, 2);
+  tt_hlo scales[4] = {step, yes, *a, ones};
+  tt_hlo_while(scales, 4, scale_goes_on, scale_step, &inner, scales);
+  *a = scales[2];
+  tt_hlo rows = sp_take_rows(sp_eye(b, (*a)->dtype, batch, n, n), order[1]);
+  *z = v_mul(rows, sp_as(sp_down(scales[3], rows), rows));
+}
+
 // ---- Hessenberg form ----
 
 // state: step k, matrix, transposed product of the reflections
@@ -233,11 +324,19 @@ static void pair_step(void *context, tt_hlo_builder *b, const tt_hlo *state, tt_
   out[2] = z;
 }
 
+// `x` [batch, n], sorted by place: a value that is computed once, however many use it. XLA computes what it fuses into
+// several loops anew in each, and not always with the same rounding.
+static tt_hlo computed_once(tt_hlo x) {
+  tt_hlo sorted[] = {sp_index(x, 1), x};
+  tt_hlo_sort(sorted, 2, 1, false, true, false, sorted);
+  return sorted[1];
+}
+
 // Eigenvalues of a real matrix in Schur form, [batch, n], and an eigenvector for each linked pair of rows.
 static tt_hlo quasi_eigenvalues(tt_hlo t, tt_hlo *linked, tt_hlo *vector) {
   tt_hlo d = band(t, 0, 0), c = band(t, 1, 0), b = band(t, 0, 1), next = sp_shift(d, 1, 0), zero = v_const(d, 0);
   *linked = v_ne(c, zero);
-  tt_hlo half = v_mulc(v_sub(d, next), 0.5), bc = v_mul(b, c), disc = v_add(v_mul(half, half), bc);
+  tt_hlo half = v_mulc(v_sub(d, next), 0.5), bc = v_mul(b, c), disc = computed_once(v_add(v_mul(half, half), bc));
   tt_hlo real = v_gec(disc, 0), root = v_sqrt(v_abs(disc));
   tt_hlo by = v_if(v_ltc(half, 0), v_sub(half, root), v_add(half, root)), safe = v_ne(by, zero);
   tt_hlo low = v_sub(next, v_if(safe, v_div(bc, v_if(safe, by, v_const(by, 1))), zero)), high = v_add(next, by);
@@ -362,7 +461,11 @@ static eig general_eig(tt_hlo a, bool vectors) {
   const schur s = {.n = a->dims[1], .width = real ? 3 : 2, .vectors = vectors};
   tt_hlo finite = tt_reduce_mask(TT_ALL, tt_hlo_unary(TT_IS_FINITE, v_abs(a)), mask), scale = sp_scale(a);
   tt_hlo t = v_if(sp_each(finite, a), v_div(a, sp_as(sp_each(scale, a), a)), v_const(a, 0));
-  tt_hlo z = sp_eye(tt_hlo_builder_of(a), a->dtype, a->dims[0], s.n, s.n);
+  tt_hlo z;
+  balance(&t, &z);
+  tt_hlo again = sp_scale(t);
+  t = v_div(t, sp_as(sp_each(again, t), t));
+  scale = v_mul(scale, again);
   f.converged = schur_form(&s, &t, &z);
   tt_hlo linked, vector;
   f.values = real ? quasi_eigenvalues(t, &linked, &vector) : band(t, 0, 0);

@@ -299,7 +299,7 @@ static void build_eigh(tt_rule *r) {
     return;
   }
   tt_hlo a = sp_flat(tt_in(r, "A"), 2), values = NULL, rows = NULL;
-  if (!a) {
+  if (!a || !sp_check_out(r, "eigenvalues", tt_dtype_real(x->dtype)) || !sp_check_out(r, "eigenvectors", x->dtype)) {
     return;
   }
   if (tt_hlo_numel(a) == 0) {

@@ -102,8 +102,7 @@ static svd svd_of_columns(tt_hlo rows, int64_t left) {
   tt_hlo finite = tt_reduce_mask(TT_ALL, tt_hlo_unary(TT_IS_FINITE, v_abs(rows)), mask), scale = sp_scale(rows);
   rows = v_if(sp_each(finite, rows), v_div(rows, sp_as(sp_each(scale, rows), rows)), v_const(rows, 0));
   tt_hlo ignored, v;
-  sp_eigh(sp_dot(sp_conj(rows), 2, rows, 2), &ignored, &v);
-  v = tt_hlo_reverse(v, (const int32_t[]){1}, 1);
+  sp_eigh(v_neg(sp_dot(sp_conj(rows), 2, rows, 2)), &ignored, &v);  // the largest singular value comes first
   rows = sp_dot(v, 2, rows, 1);
   rows = orthogonal_rows(left ? tt_hlo_concatenate((const tt_hlo[]){rows, v}, 2, 2) : rows, m);
   tt_hlo norms = v_sqrt(v_reduce(TT_SUM, sp_square(tt_hlo_slice_dim(rows, 2, 0, m, 1)), 2));
@@ -151,14 +150,15 @@ static void build_svd(tt_rule *r) {
   if (!x || !check_svd(r, x)) {
     return;
   }
+  const tt_dtype real = tt_dtype_real(x->dtype);
   tt_hlo a = sp_flat(tt_in(r, "A"), 2), u, v, values;
-  if (!a) {
+  if (!a || !sp_check_out(r, "U", x->dtype) || !sp_check_out(r, "S", real) || !sp_check_out(r, "Vh", x->dtype)) {
     return;
   }
   const int64_t batch = a->dims[0], m = a->dims[1], n = a->dims[2], k = m < n ? m : n, longer = m < n ? n : m;
   const int64_t left = full ? longer : k;
   if (tt_hlo_numel(a) == 0) {
-    values = tt_hlo_const(tt_b(r), tt_dtype_real(x->dtype), 0, (const int64_t[]){batch, k}, 2);
+    values = tt_hlo_const(tt_b(r), real, 0, (const int64_t[]){batch, k}, 2);
     u = sp_eye(tt_b(r), x->dtype, batch, m, full ? m : k);
     v = sp_eye(tt_b(r), x->dtype, batch, full ? n : k, n);
   } else {

@@ -25,6 +25,16 @@ bool sp_check_stack(tt_rule *r, const tt_operand *a, const char *who, bool squar
   return true;
 }
 
+bool sp_check_out(tt_rule *r, const char *name, tt_dtype dtype) {
+  const tt_operand *x = tt_operand_of(r, name);
+  if (x && x->dtype != dtype) {
+    tt_fail(r, TT_ERR_RUNTIME, "Expected out tensor to have dtype %s, but got %s instead", tt_type_meta_name(dtype),
+            tt_type_meta_name(x->dtype));
+    return false;
+  }
+  return true;
+}
+
 sp_reflector sp_reflect(tt_hlo x, tt_hlo at) {
   tt_hlo i = sp_index(x, 1), k = v_like(at, i);
   if (!i || !k) {

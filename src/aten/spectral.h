@@ -153,6 +153,8 @@ static inline void sp_ret_by_columns(tt_rule *r, int32_t i, tt_hlo x) {
   }
   tt_ret_ordered(r, i, x, order);
 }
+// An out= argument, if there is one, has this dtype.
+bool sp_check_out(tt_rule *r, const char *name, tt_dtype dtype);
 bool sp_check_stack(tt_rule *r, const tt_operand *a, const char *who, bool square);
 
 #endif  // TORCHTPU_ATEN_SPECTRAL_H
