@@ -34,6 +34,7 @@ def environment(fake, modules):
 def tasks():
     """Names of everything to drive, "opinfo ENTRY DTYPE" or "extra NAME DTYPE"."""
     import extra
+    import large
     import run
     import skips
 
@@ -43,7 +44,8 @@ def tasks():
         for dtype in run.dtype_names(op)
         if dtype in DTYPES and skips.reason(entry, dtype) is None
     ]
-    return names + [f"extra {name} {dtype}" for name in extra.CASES for dtype in extra.DTYPES]
+    names += [f"extra {name} {dtype}" for name in extra.CASES for dtype in extra.DTYPES]
+    return names + [f"large {name} {dtype}" for name in large.CASES for dtype in large.DTYPES]
 
 
 class Driver:
@@ -107,6 +109,11 @@ class Driver:
         import extra
 
         self.attempt(lambda: extra.CASES[name](getattr(self.torch, dtype)))
+
+    def large(self, name, dtype):
+        import large
+
+        self.attempt(lambda: large.CASES[name](getattr(self.torch, dtype)))
 
     def __call__(self, task):
         kind, name, dtype = task.split()
