@@ -18,14 +18,14 @@ DTYPES = ("float32", "bfloat16", "int32", "int64", "bool", "complex64", "float16
 SAMPLES = {"float32": 3, "bfloat16": 2, "int64": 2, "complex64": 2}  # else 1
 
 
-def environment(fake, modules):
+def environment(fake, modules, kind=5):
     """Variables under which a process runs on a TPU that isn't one, and keeps its modules."""
     return {
         "TORCH_TPU_PLATFORM": "tpu",
         "TORCH_TPU_PJRT_PLUGIN": str(fake),
         "TORCH_TPU_DUMP_MODULES": str(modules),
         "TORCH_TPU_CPU_FALLBACK": "error",
-        "FAKE_PJRT_TPU": "1",
+        "FAKE_PJRT_TPU": str(kind),
         "FAKE_PJRT_ONES": "1",
         "OMP_NUM_THREADS": "1",
     }
@@ -148,8 +148,8 @@ def work():
             answers.write(f"ok {1e3 * (time.monotonic() - begin):.0f} {task}\n")
 
 
-def collect(modules, fake, log):
-    """Fills the folder `modules`; the answers of tasks that failed."""
+def collect(modules, fake, log, chosen=lambda name: True):
+    """Fills the folder `modules` from the chosen tasks; the answers of those that failed, and how many there were."""
     import subprocess
 
     from child import Child
@@ -159,6 +159,7 @@ def collect(modules, fake, log):
     names = subprocess.run(
         [sys.executable, __file__], env={**os.environ, **variables}, check=True, capture_output=True, text=True
     ).stdout.splitlines()
+    names = [name for name in names if chosen(name)]
     child = Child([sys.executable, __file__, "--work"], variables, log, limit=60, lines_per_process=400)
     answers = [child.ask(name) for name in names]
     child.stop()
