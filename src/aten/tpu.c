@@ -11,15 +11,19 @@ typedef struct limit {
   const char *rules;  // names of rules that begin so
   const char *kinds;  // device kinds, with commas; NULL: every generation
   const char *what;   // for the message: "of float64 and complex128"
-  uint32_t dtypes;    // of operands
-  int64_t most;       // points along a dim; 0: none at all
+  const char *cure;
+  uint32_t dtypes;  // of operands
+  int64_t most;     // points along a dim; 0: none at all
 } limit;
 
 static const limit limits[] = {
     // The compiler has no FFT of float64. fft.c multiplies by the transform's matrix, which has the square of the
     // points: 1 GiB here.
     {"aten::_fft_", NULL, "Fourier transforms of float64 and complex128 over more than 8192 points",
-     BIT(TT_F64) | BIT(TT_C128), 8192},
+     "convert the operand to float32 or complex64, or move it to the CPU", BIT(TT_F64) | BIT(TT_C128), 8192},
+    // No convolution of int64; conv.c has another form for the forward pass, and autograd has no gradient of integers.
+    {"aten::convolution_backward", NULL, "gradients of int64 convolutions", "convert the operands to int32 or float32",
+     BIT(TT_S64), 0},
 };
 
 bool tt_tpu_limit_at(int32_t index, const char **out_rules, const char **out_kinds, const char **out_what) {
@@ -60,11 +64,10 @@ bool tt_tpu_has(tt_rule *r, tt_dtype dtype, int64_t points) {
     return true;
   }
   const char *kind = r->call->env.device_kind ? r->call->env.device_kind : "TPU";
-  static const char cure[] = "convert the operand to float32 or complex64, or move it to the CPU";
   if (l->most) {
-    tt_fail(r, TT_ERR_NOT_IMPLEMENTED, "%s has no %s, here %lld: %s", kind, l->what, (long long)points, cure);
+    tt_fail(r, TT_ERR_NOT_IMPLEMENTED, "%s has no %s, here %lld: %s", kind, l->what, (long long)points, l->cure);
   } else {
-    tt_fail(r, TT_ERR_NOT_IMPLEMENTED, "%s has no %s: %s", kind, l->what, cure);
+    tt_fail(r, TT_ERR_NOT_IMPLEMENTED, "%s has no %s: %s", kind, l->what, l->cure);
   }
   return false;
 }

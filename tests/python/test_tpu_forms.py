@@ -119,15 +119,21 @@ def test_what_a_tpu_lacks_is_refused_before_the_compiler_sees_it(run_python, fak
         else:
             raise AssertionError("accepted")
         assert torch.tpu.compile_count() <= before + 1  # of the operand
+    x, w = (torch.zeros(2, 4, 3, dtype=torch.int64, device="tpu") for _ in range(2))
+    try:
+        torch.ops.aten.convolution_backward_overrideable(
+            torch.zeros(2, 2, 1, dtype=torch.int64, device="tpu"), x, w, [1], [0], [1], False, [0], 1, [True] * 3)
+    except NotImplementedError as error:
+        assert "TPU v5 lite has no gradients of int64 convolutions: convert" in str(error), error
+    else:
+        raise AssertionError("accepted")
     torch.fft.fft(torch.zeros(8192, dtype=torch.complex128, device="tpu"))
     torch.fft.fft(torch.zeros(9000, dtype=torch.complex64, device="tpu"))
     """,
         **fake,
     )
     first = done.stdout.splitlines()[0]
-    assert first.startswith(
-        "_fft_c2c(): TPU v5 lite has no Fourier transforms of float64 and complex128 over"
-    )
+    assert first.startswith("_fft_c2c(): TPU v5 lite has no Fourier transforms of float64 and complex128 over")
     assert "8193" in first and "complex64" in first and "CPU" in first
 
 

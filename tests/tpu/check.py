@@ -216,7 +216,8 @@ def document(summary):
     yield ""
     yield (
         f"Modules of every rule, compiled by libtpu {summary['libtpu']} for topologies that need not be there. "
-        "Written by `make check-tpu`; `docs/design/tpu.md` says how. Compiling is no running: no number was checked on a TPU."
+        "Written by `make check-tpu`; `docs/design/tpu.md` says how. Compiling is no running: no number was checked on "
+        "a TPU."
     )
     yield ""
     yield "| Topology | Modules | Compiled | Rejected | No answer within the limit | Not run |"
@@ -254,9 +255,8 @@ def report(options, summary, missing, left):
         row = ", ".join(f"{n} {what}" for what, n in counts.items() if what != "seconds")
         print(f"{topology}: {row}; {counts['seconds']} s of compiling")
     faulty = {name: rule["failures"] for name, rule in summary["rules"].items() if rule["failures"]}
-    print(
-        f"{len(summary['rules'])} rules, {len(missing)} without a module, {len(faulty)} with a fault, {left} modules left"
-    )
+    count = len(summary["rules"])
+    print(f"{count} rules, {len(missing)} without a module, {len(faulty)} with a fault, {left} modules left")
     for name in missing:
         print(f"  no module: {name}: drive it in tests/tpu/extra.py")
     for name, faults in sorted(faulty.items()):
