@@ -64,8 +64,8 @@ def stamp(fake):
     digest = hashlib.sha256(version("torch").encode())
     files = [*sorted((ROOT / "torch_tpu" / "lib").glob("*.so")), Path(fake)]
     files += sorted((ROOT / "tests" / "tpu").glob("*.py")) + sorted((ROOT / "torch_tpu").glob("**/*.py"))
-    for file in [*files, ROOT / "tests" / "opinfo" / "check.py"]:
-        if file.name != "check.py" or file.parent.name == "opinfo":
+    for file in [*files, *(ROOT / "tests" / "opinfo" / name for name in ("check.py", "compare.py", "suites.py"))]:
+        if file != Path(__file__):
             digest.update(file.read_bytes())
     return digest.hexdigest()
 

@@ -31,17 +31,24 @@ def environment(fake, modules, kind=5):
     }
 
 
+def entries():
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return {op.formatted_name: op for op in op_db}
+
+
 def tasks():
     """Names of everything to drive, "opinfo ENTRY DTYPE" or "extra NAME DTYPE"."""
     import extra
     import large
-    import run
+
     import skips
+    from suites import dtype_names
 
     names = [
         f"opinfo {entry} {dtype}"
-        for entry, op in run.entries().items()
-        for dtype in run.dtype_names(op)
+        for entry, op in entries().items()
+        for dtype in dtype_names(op)
         if dtype in DTYPES and skips.reason(entry, dtype) is None
     ]
     names += [f"extra {name} {dtype}" for name in extra.CASES for dtype in extra.DTYPES]
@@ -52,10 +59,9 @@ class Driver:
     """Runs tasks; errors are counted, not raised: many samples are refused, and results are no results."""
 
     def __init__(self):
-        import run
         import torch
 
-        self.table, self.torch, self.errors = run.entries(), torch, []
+        self.table, self.torch, self.errors = entries(), torch, []
 
     def attempt(self, function):
         try:
@@ -93,9 +99,9 @@ class Driver:
             self.sample(op, sample)
 
     def sample(self, op, sample):
-        import check
+        import compare
 
-        call = self.attempt(lambda: check.Mover().call(check.Call.of(sample, op)))
+        call = self.attempt(lambda: compare.Mover().call(compare.Call.of(sample, op)))
         if call is None:
             return
         result = self.attempt(lambda: call.run(op.get_op()))
