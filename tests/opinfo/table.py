@@ -3,6 +3,7 @@
 import argparse
 import collections
 import functools
+import json
 from pathlib import Path
 
 import torch
@@ -30,6 +31,7 @@ gradient, the in-place and `out=` forms, non-contiguous operands, and the errors
 - **Runs**: *rule*: one of the backend's rules computes it. *composition*: PyTorch's decomposition into operators with
   rules. *CPU*: part of it runs on the CPU, with copies there and back; the operators that do are named.
   *nothing*: it returns its operand, or only makes a tensor.
+- **TPU rejects**: of the rules that run, what `make check-tpu` could not compile for a TPU, if it was run.
 - **Differs**: what does not pass, by kind. Not counted as failures: `stride`; `precision`, beyond PyTorch's tolerance
   for the dtype and within 1e-3; `accepts`, where the CPU refuses a sample.
 """
@@ -60,6 +62,22 @@ def where(results):
     return "rule" if len(operators) == 1 and all(map(rule, operators)) else "composition"
 
 
+@functools.cache
+def tpu_rules():
+    """What the TPU compiler took of each rule: the summary of `make check-tpu`, empty if it was not run."""
+    path = run.ROOT / "build" / "tpu" / "results.json"
+    return json.loads(path.read_text())["rules"] if path.exists() else {}
+
+
+def on_tpu(results):
+    """The topologies whose compiler rejects a rule that the entry runs, with the dtypes."""
+    operators = {name for r in results for name in r.get("operators", ())}
+    faults = [
+        f for name in sorted(operators) for f in tpu_rules().get(name.removeprefix("aten::"), {}).get("failures", ())
+    ]
+    return "; ".join(dict.fromkeys(f"{fault['topology']}: {fault['dtypes']}" for fault in faults))
+
+
 def differences(results):
     """Kinds of differences, each with its dtypes."""
     kinds = collections.defaultdict(list)
@@ -79,8 +97,8 @@ def lines(results):
     yield from run.summary(results)
     yield "```"
     yield ""
-    yield "| Entry | Passes | Runs | Differs |"
-    yield "| --- | --- | --- | --- |"
+    yield "| Entry | Passes | Runs | Differs | TPU rejects |"
+    yield "| --- | --- | --- | --- | --- |"
     skipped = collections.defaultdict(list)
     for entry in sorted(entries):
         tried = [r for r in entries[entry] if r["status"] != "skip"]
@@ -91,7 +109,7 @@ def lines(results):
             continue
         passed = [short(r["dtype"]) for r in tried if r["status"] in ("pass", "soft")]
         count = f" / {len(tried)}" if len(passed) < len(tried) else ""
-        yield f"| `{entry}` | {' '.join(passed)}{count} | {where(tried)} | {differences(tried)} |"
+        yield f"| `{entry}` | {' '.join(passed)}{count} | {where(tried)} | {differences(tried)} | {on_tpu(tried)} |"
     yield ""
     yield "## Left out"
     yield ""
