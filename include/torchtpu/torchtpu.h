@@ -203,6 +203,9 @@ bool tt_op_arg_is_apart(const tt_op *op, int32_t i);
 int32_t tt_op_mutated_list(const tt_op *op);
 // The names that have rules, in table order; NULL past the end.
 const char *tt_rule_name_at(int32_t index);
+// What TPUs lack, an entry each: the beginning of rules' names, device kinds (NULL: all), what it is. False past the
+// end.
+bool tt_tpu_limit_at(int32_t index, const char **out_rules, const char **out_kinds, const char **out_what);
 
 typedef enum tt_result_kind {
   TT_RESULT_NEW,    // a new tensor over a new storage

@@ -53,8 +53,6 @@ static layout transformed(const layout *l, const int32_t *dims, int32_t count, i
 
 // ---- a form for TPUs, whose compiler has no FFT of float64: a product with the matrix of the transform ----
 
-enum { MAX_PRODUCT = 8192 };  // points: the matrix has the square of it, 1 GiB
-
 // exp(sign 2 pi i j k / n), j and k from 0 to n - 1. jk is reduced modulo n as an integer, so that angles are exact to
 // the last place.
 static tt_hlo roots_of_unity(tt_hlo_builder *b, int64_t n, double sign) {
@@ -104,12 +102,7 @@ static tt_hlo both_sides(tt_hlo x, int32_t dim, int64_t length) {
 static tt_hlo transform_by_products(tt_rule *r, tt_hlo_fft_kind kind, tt_hlo x, const int32_t *dims,
                                     const int64_t *lengths, int32_t count) {
   for (int32_t i = 0; i < count; i++) {
-    if (lengths[i] > MAX_PRODUCT) {
-      tt_fail(
-          r, TT_ERR_NOT_IMPLEMENTED,
-          "a TPU transforms float64 and complex128 over at most %d points, not %lld: convert the operand to float32 "
-          "or complex64, or move it to the CPU",
-          MAX_PRODUCT, (long long)lengths[i]);
+    if (!tt_tpu_has(r, TT_F64, lengths[i])) {
       return NULL;
     }
   }

@@ -120,6 +120,7 @@ typedef struct tt_rule_env {
   tt_dtype default_dtype;
   tt_hlo_precision precision;
   bool is_cpu;
+  const char *device_kind;  // "TPU v5 lite"; NULL: not known. The same for the whole process
 } tt_rule_env;
 
 typedef struct tt_call_info {
@@ -163,6 +164,9 @@ struct tt_rule {
   const int32_t *out_order;  // of the dims of an out= tensor that is resized; NULL: contiguous
   bool failed;
 };
+
+// tpu.c: whether no operand is of a dtype that this TPU has not got for this rule; fails otherwise.
+bool tt_tpu_has_operands(tt_rule *r);
 
 int32_t tt_rule_arg_index(const tt_rule *r, const char *name);  // -1 if the form has no such argument
 const tt_arg *tt_rule_arg(const tt_rule *r, const char *name);  // NULL for that or None

@@ -352,7 +352,9 @@ tt_status *tt_rule_run(const tt_call_info *call, tt_lowered *out) {
   }
   TT_TRY(tt_hlo_builder_create(call->op->short_name, &rule.b));
   describe_operands(&rule);
-  call->op->rule->build(&rule);
+  if (tt_tpu_has_operands(&rule)) {
+    call->op->rule->build(&rule);
+  }
   tt_status *status = tt_rule_finish(&rule);
   tt_hlo_builder_free(rule.b);
   if (status) {

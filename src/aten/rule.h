@@ -53,6 +53,9 @@ int32_t tt_rule_kind(const tt_rule *r);
 tt_hlo_builder *tt_b(tt_rule *r);
 const char *tt_rule_name(const tt_rule *r);  // "add", "add_", for messages
 bool tt_rule_is_cpu(const tt_rule *r);       // compiling for XLA:CPU: a rule may choose other forms
+// True on XLA:CPU, and on a TPU that has this rule for this dtype, along a dim of so many points; else fails. (Operands
+// of a dtype that a TPU lacks altogether are refused before the rule runs.)
+bool tt_tpu_has(tt_rule *r, tt_dtype dtype, int64_t points);
 tt_hlo_precision tt_matmul_precision(const tt_rule *r);
 tt_dtype tt_default_dtype(const tt_rule *r);  // torch.get_default_dtype()
 bool tt_failed(const tt_rule *r);

@@ -111,7 +111,7 @@ Tensor narrow_copy(const Tensor &self, int64_t dim, c10::SymInt start, c10::SymI
 }
 Tensor &narrow_copy_out(const Tensor &self, int64_t dim, c10::SymInt start, c10::SymInt length, Tensor &out) {
   Tensor part = part_of(self, dim, start, length);
-  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "narrow_copy(): Expected out tensor to have dtype ",
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Expected out tensor to have dtype ",
               self.scalar_type(), ", but got ", out.scalar_type(), " instead");
   at::native::resize_output(out, part.sizes());
   return out.copy_(part);
@@ -355,16 +355,6 @@ Tensor &masked_select_out(const Tensor &self, const Tensor &mask, Tensor &out) {
   return out.copy_(result);
 }
 
-// The CPU's own writes a strided out= as if it were contiguous.
-Tensor &narrow_copy_out(const Tensor &self, int64_t dim, c10::SymInt start, c10::SymInt length, Tensor &out) {
-  TORCH_CHECK(self.dim() > 0, "narrow() cannot be applied to a 0-dim tensor.");
-  TORCH_CHECK(self.scalar_type() == out.scalar_type(), "Expected out tensor to have dtype ", self.dtype(), ", but got ",
-              out.dtype(), " instead");
-  Tensor part = self.narrow_symint(dim, std::move(start), std::move(length));
-  at::native::resize_output(out, part.sizes());
-  return out.copy_(part);
-}
-
 void record_stream(Tensor &, at::Stream) {}
 
 // nn.TransformerEncoder asks this before it packs a padded batch into a nested tensor, which the device doesn't have.
@@ -397,7 +387,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("nonzero.out", TORCH_FN(nonzero_out));
   m.impl("masked_select", TORCH_FN(masked_select));
   m.impl("masked_select.out", TORCH_FN(masked_select_out));
-  m.impl("narrow_copy.out", TORCH_FN(narrow_copy_out));
   m.impl("record_stream", TORCH_FN(record_stream));
   m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(left_aligned));
 }

@@ -18,33 +18,41 @@ DTYPES = ("float32", "bfloat16", "int32", "int64", "bool", "complex64", "float16
 SAMPLES = {"float32": 3, "bfloat16": 2, "int64": 2, "complex64": 2}  # else 1
 
 
-def environment(fake, modules):
+def environment(fake, modules, kind=5):
     """Variables under which a process runs on a TPU that isn't one, and keeps its modules."""
     return {
         "TORCH_TPU_PLATFORM": "tpu",
         "TORCH_TPU_PJRT_PLUGIN": str(fake),
         "TORCH_TPU_DUMP_MODULES": str(modules),
         "TORCH_TPU_CPU_FALLBACK": "error",
-        "FAKE_PJRT_TPU": "1",
+        "FAKE_PJRT_TPU": str(kind),
         "FAKE_PJRT_ONES": "1",
         "OMP_NUM_THREADS": "1",
     }
 
 
+def entries():
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return {op.formatted_name: op for op in op_db}
+
+
 def tasks():
     """Names of everything to drive, "opinfo ENTRY DTYPE" or "extra NAME DTYPE"."""
     import extra
+    import large
 
-    import run
     import skips
+    from suites import dtype_names
 
     names = [
         f"opinfo {entry} {dtype}"
-        for entry, op in run.entries().items()
-        for dtype in run.dtype_names(op)
+        for entry, op in entries().items()
+        for dtype in dtype_names(op)
         if dtype in DTYPES and skips.reason(entry, dtype) is None
     ]
-    return names + [f"extra {name} {dtype}" for name in extra.CASES for dtype in extra.DTYPES]
+    names += [f"extra {name} {dtype}" for name in extra.CASES for dtype in extra.DTYPES]
+    return names + [f"large {name} {dtype}" for name in large.CASES for dtype in large.DTYPES]
 
 
 class Driver:
@@ -53,9 +61,7 @@ class Driver:
     def __init__(self):
         import torch
 
-        import run
-
-        self.table, self.torch, self.errors = run.entries(), torch, []
+        self.table, self.torch, self.errors = entries(), torch, []
 
     def attempt(self, function):
         try:
@@ -93,9 +99,9 @@ class Driver:
             self.sample(op, sample)
 
     def sample(self, op, sample):
-        import check
+        import compare
 
-        call = self.attempt(lambda: check.Mover().call(check.Call.of(sample, op)))
+        call = self.attempt(lambda: compare.Mover().call(compare.Call.of(sample, op)))
         if call is None:
             return
         result = self.attempt(lambda: call.run(op.get_op()))
@@ -109,6 +115,11 @@ class Driver:
         import extra
 
         self.attempt(lambda: extra.CASES[name](getattr(self.torch, dtype)))
+
+    def large(self, name, dtype):
+        import large
+
+        self.attempt(lambda: large.CASES[name](getattr(self.torch, dtype)))
 
     def __call__(self, task):
         kind, name, dtype = task.split()
@@ -143,8 +154,8 @@ def work():
             answers.write(f"ok {1e3 * (time.monotonic() - begin):.0f} {task}\n")
 
 
-def collect(modules, fake, log):
-    """Fills the folder `modules`; the answers of tasks that failed."""
+def collect(modules, fake, log, chosen=lambda name: True):
+    """Fills the folder `modules` from the chosen tasks; the answers of those that failed, and how many there were."""
     import subprocess
 
     from child import Child
@@ -154,6 +165,7 @@ def collect(modules, fake, log):
     names = subprocess.run(
         [sys.executable, __file__], env={**os.environ, **variables}, check=True, capture_output=True, text=True
     ).stdout.splitlines()
+    names = [name for name in names if chosen(name)]
     child = Child([sys.executable, __file__, "--work"], variables, log, limit=60, lines_per_process=400)
     answers = [child.ask(name) for name in names]
     child.stop()
