@@ -5,6 +5,8 @@ VENV ?= .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PYTEST_ARGS ?=
 OPINFO_ARGS ?=
+PROGRAMS_ARGS ?= --count 5000
+TPU_ARGS ?=
 # A folder with env.sh and an environment that has the peer, for bench.
 PEER_ENV ?=
 
@@ -15,12 +17,13 @@ PIP := $(PY) -m pip --disable-pip-version-check -qq
 export PATH := $(BIN):$(PATH)
 CONFIGURE := -DPython_EXECUTABLE=$(PY)
 DEPS := $(VENV)/.deps
+TPU := $(VENV)/.tpu
 INSTALLED := $(VENV)/.installed
 PLUGINS := TT_TEST_FAKE_PLUGIN=$(abspath $(BUILD))/release/lib/fake_pjrt.so \
            TT_TEST_COUNT_PLUGIN=$(abspath $(BUILD))/release/lib/count_pjrt.so
 
-.PHONY: all setup setup-hf setup-tpu setup-jax build test test-c test-asan test-tsan test-py test-wheel opinfo demo \
-        bench wheel lint format clean distclean help
+.PHONY: all setup setup-hf setup-tpu setup-jax build test test-c test-asan test-tsan test-py test-tpu test-wheel opinfo \
+        programs check-tpu demo bench wheel lint format clean distclean help
 
 all: build
 
@@ -29,7 +32,9 @@ help:
 	@echo "make test      everything: C tests under the sanitizers, then the Python tests"
 	@echo "make build     the library, the shim, and an editable install in $(VENV)"
 	@echo "make test-c | test-py | test-wheel | bench | wheel | lint | format | clean | distclean"
-	@echo "make opinfo    every operator and dtype against the CPU, with a table; goes on where it stopped (OPINFO_ARGS)"
+	@echo "make opinfo    every operator, module and optimizer against the CPU, with a table; goes on where it stopped"
+	@echo "make programs  random programs of views and writes against the CPU, with new seeds (PROGRAMS_ARGS)"
+	@echo "make check-tpu every rule with the compiler of real TPUs (no TPU needed); goes on where it stopped (TPU_ARGS)"
 	@echo "make setup-hf | setup-tpu | setup-jax    optional packages"
 
 # --- Environment ----------------------------------------------------------------------------------------------------
@@ -43,8 +48,15 @@ $(DEPS): requirements/torch.txt requirements/plugins.txt requirements/dev.txt
 	$(PIP) install -r requirements/torch.txt -r requirements/dev.txt
 	touch $@
 
-setup-hf setup-tpu setup-jax: setup-%: $(DEPS)
+setup-hf setup-jax: setup-%: $(DEPS)
 	$(PIP) install -r requirements/torch.txt -r requirements/$*.txt
+
+# 137 MB. Part of the tests, which compile for TPUs that need not be there.
+setup-tpu: $(TPU)
+
+$(TPU): requirements/tpu.txt $(DEPS)
+	$(PIP) install -r requirements/torch.txt -r requirements/tpu.txt
+	touch $@
 
 # --- Build -----------------------------------------------------------------------------------------------------------
 $(BUILD)/%/build.ninja: CMakePresets.json $(DEPS)
@@ -68,6 +80,7 @@ wheel: $(DEPS)
 # --- Tests -----------------------------------------------------------------------------------------------------------
 # Pytest comes last: its summary closes the output.
 test: test-c
+	@$(MAKE) --no-print-directory test-tpu
 	@$(MAKE) --no-print-directory test-py
 
 test-c: test-asan test-tsan
@@ -79,10 +92,24 @@ test-asan test-tsan: test-%: $(BUILD)/%/build.ninja
 test-py: build
 	@$(PLUGINS) $(PY) -m pytest $(PYTEST_ARGS)
 
-# PyTorch's OpInfo database against the CPU. Results: build/opinfo; the table: docs/reference/operators.md.
+# Every rule with the compiler of real TPUs; goes on where it stopped. Results: build/tpu, docs/reference/tpu.md.
+check-tpu: build $(TPU)
+	@$(PY) tests/tpu/check.py --report $(TPU_ARGS)
+
+# Of the same, what three minutes allow, other rules each day. Where libtpu can't be had, it says so.
+test-tpu: build
+	@$(MAKE) --no-print-directory $(TPU) || echo "test-tpu: libtpu could not be installed"
+	@$(PY) tests/tpu/check.py --slice 180
+
+# PyTorch's databases of operators, modules and optimizers against the CPU: all of it; `test-py` has a part. Goes on where
+# it stopped. Results: build/opinfo; the table: docs/reference/operators.md. OPINFO_ARGS=--default-options runs it with
+# the compiler's own options, --mode debug with each operator waited for: results of their own, no table.
 opinfo: build
-	@TORCH_TPU_FAST_COMPILE=1 $(PY) tests/opinfo/run.py $(OPINFO_ARGS); code=$$?; \
-	$(PY) tests/opinfo/table.py && exit $$code
+	@$(PY) tests/opinfo/run.py --table $(OPINFO_ARGS)
+
+# Random programs of views and writes with new seeds (tests/python/programs.py); results: build/programs.
+programs: build
+	@$(PY) tests/python/programs.py $(PROGRAMS_ARGS)
 
 # --- The rest --------------------------------------------------------------------------------------------------------
 # The wheel by itself, first with its own shim, then with one that is built at import.

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from torch_tpu import _lib
+from torch_tpu import _lib, _transformer
 
 
 def install():
@@ -20,6 +20,7 @@ def install():
     _install_storage_files()
     _install_pickling()
     _install_process_group()
+    _transformer.install()
     atexit.register(_wait_for_autograd)
 
 
@@ -74,6 +75,13 @@ def _install_dlpack():
         )
 
     __dlpack__.__doc__ = export.__doc__
+    export_capsule = torch.utils.dlpack.to_dlpack
+
+    @functools.wraps(export_capsule)
+    def to_dlpack(tensor):
+        return tensor.__dlpack__() if tensor.device.type == "tpu" else export_capsule(tensor)
+
+    torch.utils.dlpack.to_dlpack = torch.to_dlpack = to_dlpack
     torch.Tensor.__dlpack_device__ = __dlpack_device__
     torch.Tensor.__dlpack__ = __dlpack__
 

@@ -40,6 +40,7 @@ class MemoryStats(ctypes.Structure):
             "allocated",
             "allocated_peak",
             "allocated_total",
+            "freed_total",
             "reserved",
             "reserved_peak",
             "allocation_count",

@@ -22,7 +22,7 @@ extern "C" {
 // Settings come from the environment when first needed: TORCH_TPU_PLATFORM (auto, tpu, cpu),
 // TORCH_TPU_PJRT_PLUGIN (a path), TORCH_TPU_CPU_DEVICES (count), TORCH_TPU_MEMORY_FRACTION, TORCH_TPU_EAGER_MODE
 // (strict, debug), TORCH_TPU_FAST_COMPILE (1: little optimisation, for tests), TORCH_TPU_XLA_OPTIONS
-// (name=value,...).
+// (name=value,...), TORCH_TPU_DUMP_MODULES (a folder: every module that is compiled is kept there).
 // Where to look for plugins; either may be NULL. Copied. Has no effect once the client exists.
 void tt_set_plugin_candidates(const char *tpu_plugin, const char *cpu_plugin);
 // Creates the client if there is none. Errors: no plugin found, a bad plugin, a forked child.
@@ -73,14 +73,15 @@ void tt_count_fallback(void);
 
 typedef struct tt_memory_stats {
   int64_t allocated, allocated_peak;             // bytes of live storages
-  int64_t allocated_total;                       // bytes of all storages ever
+  int64_t allocated_total, freed_total;          // bytes of storages made, freed, since the last reset
   int64_t reserved, reserved_peak;               // bytes of PJRT buffers, pending results included
-  int64_t allocation_count, free_count, active;  // storages
+  int64_t allocation_count, free_count, active;  // storages: since the last reset, and now
   int64_t limit;                                 // the budget; initialises nothing: 0 before the client exists
   int64_t oom_count;
 } tt_memory_stats;
 TT_MUST_USE tt_status *tt_get_memory_stats(int32_t device, tt_memory_stats *out_stats);
 TT_MUST_USE tt_status *tt_reset_peak_memory(int32_t device);
+TT_MUST_USE tt_status *tt_reset_accumulated_memory(int32_t device);  // totals and counts begin at 0 again
 TT_MUST_USE tt_status *tt_empty_cache(void);  // forgets interned scalars and what else is only kept for speed
 // Frees every compiled operator. Values and tensors stay valid.
 TT_MUST_USE tt_status *tt_clear_compile_cache(void);
@@ -88,6 +89,9 @@ TT_MUST_USE tt_status *tt_clear_compile_cache(void);
 // Trace spans, as Chrome's trace JSON.
 void tt_trace_start_all(void);
 TT_MUST_USE tt_status *tt_trace_stop_to(const char *path);
+
+// PyTorch numbers devices with 8 bits.
+enum { TT_MAX_DEVICES = 128 };
 
 // ======== storages ========
 // The memory behind tensors: `nbytes` bytes at an address in a reserved, inaccessible range. Its contents are an
@@ -106,9 +110,9 @@ TT_MUST_USE tt_status *tt_storage_resize(tt_storage *storage, size_t nbytes);
 
 // ======== calls ========
 typedef struct tt_number {
-  tt_dtype type;  // TT_PRED, TT_S64, TT_F64 or TT_C128
+  tt_dtype type;  // TT_PRED, TT_S64, TT_F64 or TT_C128; TT_U64 for what is above INT64_MAX
   union {
-    int64_t i;  // TT_PRED: 0 or 1
+    int64_t i;  // TT_PRED: 0 or 1; TT_U64: its bits
     double f[2];
   } u;
 } tt_number;
@@ -187,6 +191,7 @@ typedef struct tt_op_schema {
   const int32_t *return_alias;  // index of the argument that return i is (in-place, out=), or -1
   const bool *return_is_list;
   int32_t mutated_list;  // a list argument that an in-place form without returns writes, or -1
+  bool is_generated;     // PyTorch makes this out= form of the functional one: it takes the result's dtype alone
 } tt_op_schema;
 
 // An operator form bound to its rule. Lives as long as the process.
@@ -195,8 +200,15 @@ typedef struct tt_op tt_op;
 tt_op *tt_op_register(const char *rule, const tt_op_schema *schema);
 // Whether argument i of the op travels as a number (an operand) rather than structurally.
 bool tt_op_arg_is_operand(const tt_op *op, int32_t i);
+// Whether argument i must not share memory with a tensor that the op writes.
+bool tt_op_arg_is_apart(const tt_op *op, int32_t i);
+// The list of tensors that an op without results writes; -1: none.
+int32_t tt_op_mutated_list(const tt_op *op);
 // The names that have rules, in table order; NULL past the end.
 const char *tt_rule_name_at(int32_t index);
+// What TPUs lack, an entry each: the beginning of rules' names, device kinds (NULL: all), what it is. False past the
+// end.
+bool tt_tpu_limit_at(int32_t index, const char **out_rules, const char **out_kinds, const char **out_what);
 
 typedef enum tt_result_kind {
   TT_RESULT_NEW,    // a new tensor over a new storage
@@ -221,10 +233,11 @@ typedef struct tt_results {
   struct tt_record *pin;     // keeps `results` alive until tt_results_release
   tt_storage **storages;     // [count]; owned by the caller for TT_RESULT_NEW, else NULL
   tt_storage *inline_storages[TT_INLINE_RESULTS];
-  // The out= argument must first be resized to these sizes, and the call made again; then count is 0.
+  // The out= argument must first be resized to these sizes and strides (NULL: contiguous), and the call made again;
+  // then count is 0.
   int32_t resize_arg;  // -1: no
   int32_t resize_ndim;
-  const int64_t *resize_sizes;
+  const int64_t *resize_sizes, *resize_strides;
 } tt_results;
 // Runs an operator: all tensors on one device. On a miss it builds and compiles first. Initialises.
 TT_MUST_USE tt_status *tt_call(tt_op *op, const tt_arg *args, int32_t count, int32_t device, tt_results *out_results);

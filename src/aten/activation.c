@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "aten/pointwise.h"
+#include "aten/random.h"
 
 // The input of an operator that takes floating types only, in the computing type.
 static tt_hlo float_in(tt_rule *r, const char *name, const char *kernel, tt_dtype *out_dtype) {
@@ -413,6 +414,59 @@ static void build_glu_backward(tt_rule *r) {
   tt_ret(r, 0, tt_cast(tt_hlo_concatenate((const tt_hlo[]){ga, gb}, 2, dim), dtype));
 }
 
+// Forward mode: "x" moves by "dx", and the result and the gradient move with it.
+static bool read_glu_tangent(tt_rule *r, const char *kernel, tt_dtype *dtype, int32_t *dim, tt_hlo x[2], tt_hlo dx[2]) {
+  tt_hlo whole = float_in(r, "x", kernel, dtype);
+  tt_hlo moved = tt_in_as(r, "dx", tt_opmath(*dtype));
+  if (!glu_halves(r, whole, dim, &x[0], &x[1]) || !moved) {
+    return false;
+  }
+  if (!tt_hlo_same_dims(whole, moved)) {
+    tt_fail(r, TT_ERR_RUNTIME, "x and dx differ in their sizes");
+    return false;
+  }
+  return glu_halves(r, moved, dim, &dx[0], &dx[1]);
+}
+
+static void build_glu_jvp(tt_rule *r) {
+  tt_dtype dtype;
+  int32_t dim = 0;
+  tt_hlo x[2], dx[2];
+  if (!read_glu_tangent(r, "glu_jvp_cpu", &dtype, &dim, x, dx)) {
+    return;
+  }
+  if (dtype != TT_F32 && dtype != TT_F64) {
+    tt_fail_dtype(r, "glu_jvp_cpu", dtype);
+    return;
+  }
+  tt_hlo y = tt_in_as(r, "glu", x[0] ? x[0]->dtype : dtype), s = tt_hlo_unary(TT_LOGISTIC, x[1]);
+  if (y && s && !tt_hlo_same_dims(y, s)) {
+    tt_fail(r, TT_ERR_RUNTIME, "glu is not that of x");
+    return;
+  }
+  tt_ret_elementwise(r, 0, tt_cast(v_add(v_mul(dx[0], s), v_mul(y, v_sub(dx[1], v_mul(s, dx[1])))), dtype));
+}
+
+static void build_glu_backward_jvp(tt_rule *r) {
+  tt_dtype dtype;
+  int32_t dim = 0;
+  tt_hlo x[2], dx[2];
+  if (!read_glu_tangent(r, "glu_backward_jvp", &dtype, &dim, x, dx)) {
+    return;
+  }
+  tt_hlo g = tt_in_as(r, "grad_glu", tt_opmath(dtype)), dg = tt_in_as(r, "dgrad_glu", tt_opmath(dtype));
+  if (!g || !dg || !tt_hlo_same_dims(g, dg) || !tt_hlo_same_dims(g, x[0])) {
+    tt_fail(r, TT_ERR_RUNTIME, "grad_glu and dgrad_glu are not gradients of glu(x)");
+    return;
+  }
+  tt_hlo s = tt_hlo_unary(TT_LOGISTIC, x[1]);
+  tt_hlo slope = v_mul(s, v_csub(1, s));  // and its derivative by x[1], which moves by dx[1]
+  tt_hlo ds = v_mul(slope, dx[1]), dslope = v_mul(ds, v_csub(1, v_mulc(s, 2)));
+  tt_hlo first = v_add(v_mul(dg, s), v_mul(g, ds));
+  tt_hlo second = v_add(v_mul(v_add(v_mul(dg, x[0]), v_mul(g, dx[0])), slope), v_mul(v_mul(g, x[0]), dslope));
+  tt_ret(r, 0, tt_cast(tt_hlo_concatenate((const tt_hlo[]){first, second}, 2, dim), dtype));
+}
+
 // ---- prelu ----
 
 static void build_prelu(tt_rule *r) {
@@ -452,6 +506,11 @@ static void build_rrelu(tt_rule *r) {
   tt_ret_elementwise(r, 0, tt_cast(v_mul(x, noise), dtype));
 }
 
+static int64_t dropout_structure(const tt_arg *args, int32_t count) {
+  double p = count > 1 ? tt_arg_number(&args[1], 0) : 0;
+  return !(p >= 0 && p <= 1);
+}
+
 static void build_native_dropout(tt_rule *r) {
   const tt_operand *input = tt_operand_of(r, "input");
   if (!input) {
@@ -466,6 +525,11 @@ static void build_native_dropout(tt_rule *r) {
   if (tt_is_integral(input->dtype)) {
     tt_fail(r, TT_ERR_RUNTIME, "result type Float can't be cast to the desired output type %s",
             tt_type_name(input->dtype));
+    return;
+  }
+  double p = tt_number_in_key(r, "p", 0);
+  if (!(p >= 0 && p <= 1)) {
+    tt_fail(r, TT_ERR_RUNTIME, "bernoulli_ expects p to be in [0, 1], but got p=%g", 1 - p);
     return;
   }
   tt_hlo x = tt_in_as(r, "input", compute);
@@ -492,45 +556,50 @@ static void build_native_dropout_backward(tt_rule *r) {
 
 #define KIND(op_name, function, which) {.name = "aten::" op_name, .build = function, .kind = which}
 #define RULE(op_name, function) {.name = "aten::" op_name, .build = function}
+#define KIND_EXACT(op_name, function, which) \
+  {.name = "aten::" op_name, .build = function, .kind = which, .out_dtype = TT_OUT_EXACT}
+#define RULE_EXACT(op_name, function) {.name = "aten::" op_name, .build = function, .out_dtype = TT_OUT_EXACT}
 
 const tt_rule_entry tt_rules_activation[] = {
     RULE("relu", build_relu),
-    KIND("silu", build_simple, K_SILU),
+    KIND_EXACT("silu", build_simple, K_SILU),
     RULE("silu_backward", build_silu_backward),
-    KIND("mish", build_simple, K_MISH),
+    KIND_EXACT("mish", build_simple, K_MISH),
     RULE("mish_backward", build_mish_backward),
-    KIND("hardswish", build_simple, K_HARDSWISH),
+    KIND_EXACT("hardswish", build_simple, K_HARDSWISH),
     RULE("hardswish_backward", build_hardswish_backward),
-    KIND("hardsigmoid", build_simple, K_HARDSIGMOID),
+    KIND_EXACT("hardsigmoid", build_simple, K_HARDSIGMOID),
     RULE("hardsigmoid_backward", build_hardsigmoid_backward),
-    RULE("gelu", build_gelu),
+    RULE_EXACT("gelu", build_gelu),
     RULE("gelu_backward", build_gelu_backward),
-    RULE("leaky_relu", build_leaky_relu),
+    RULE_EXACT("leaky_relu", build_leaky_relu),
     RULE("leaky_relu_backward", build_leaky_relu_backward),
-    RULE("elu", build_elu),
+    RULE_EXACT("elu", build_elu),
     RULE("elu_backward", build_elu_backward),
-    RULE("hardtanh", build_hardtanh),
+    RULE_EXACT("hardtanh", build_hardtanh),
     RULE("hardtanh_backward", build_hardtanh_backward),
-    RULE("softplus", build_softplus),
+    RULE_EXACT("softplus", build_softplus),
     RULE("softplus_backward", build_softplus_backward),
-    RULE("softshrink", build_softshrink),
+    RULE_EXACT("softshrink", build_softshrink),
     RULE("softshrink_backward", build_shrink_backward),
-    RULE("hardshrink", build_hardshrink),
+    RULE_EXACT("hardshrink", build_hardshrink),
     RULE("hardshrink_backward", build_shrink_backward),
     RULE("threshold", build_threshold),
     {.name = "aten::threshold_backward", .build = build_threshold_backward, .special_values = "threshold=0"},
-    RULE("log_sigmoid_forward", build_log_sigmoid),
-    RULE("log_sigmoid_backward", build_log_sigmoid_backward),
+    RULE_EXACT("log_sigmoid_forward", build_log_sigmoid),
+    RULE_EXACT("log_sigmoid_backward", build_log_sigmoid_backward),
     KIND("sigmoid_backward", build_output_backward, D_SIGMOID),
     KIND("tanh_backward", build_output_backward, D_TANH),
     RULE("logit", build_logit),
     RULE("logit_backward", build_logit_backward),
     RULE("glu", build_glu),
     RULE("glu_backward", build_glu_backward),
+    RULE("glu_jvp", build_glu_jvp),
+    RULE("glu_backward_jvp", build_glu_backward_jvp),
     RULE("_prelu_kernel", build_prelu),
     RULE("_prelu_kernel_backward", build_prelu_backward),
-    RULE("rrelu_with_noise", build_rrelu),
-    RULE("native_dropout", build_native_dropout),
+    RULE_EXACT("rrelu_with_noise", build_rrelu),
+    {.name = "aten::native_dropout", .build = build_native_dropout, .structure = dropout_structure},
     RULE("native_dropout_backward", build_native_dropout_backward),
     {.name = NULL},
 };

@@ -286,6 +286,9 @@ static void build_max_backward(tt_rule *r) {
 }
 
 const tt_rule_entry tt_rules_adaptive[] = {
+    {.name = "aten::adaptive_avg_pool2d.out", .build = build_average, .kind = POOL_2D},
+    {.name = "aten::adaptive_avg_pool3d.out", .build = build_average, .kind = POOL_3D},
+    {.name = "aten::adaptive_avg_pool3d_backward.grad_input", .build = build_average_backward, .kind = POOL_3D},
     {.name = "aten::_adaptive_avg_pool2d", .build = build_average, .kind = POOL_2D},
     {.name = "aten::_adaptive_avg_pool3d", .build = build_average, .kind = POOL_3D},
     {.name = "aten::_adaptive_avg_pool2d_backward", .build = build_average_backward, .kind = POOL_2D},

@@ -22,13 +22,15 @@ typedef struct window_args {
 
 static const int32_t spatial_dims[] = {2, 3, 4};
 
-static int64_t spatial_numel(tt_hlo x) {
+static int64_t numel_of(const int64_t *dims, int32_t rank) {
   int64_t n = 1;
-  for (int32_t i = 2; i < x->rank; i++) {
-    n *= x->dims[i];
+  for (int32_t i = 0; i < rank; i++) {
+    n *= dims[i];
   }
   return n;
 }
+
+static int64_t spatial_numel(tt_hlo x) { return numel_of(x->dims + 2, x->rank - 2); }
 
 // ---- forms ----
 
@@ -81,7 +83,7 @@ static tt_hlo tap_slice(tt_hlo x, const int64_t *tap, const int64_t *out, const 
   return tt_hlo_slice(x, start, limit, stride);
 }
 
-static tt_hlo tap_weight(tt_hlo w, const int64_t *tap) {  // [O, 1, ...] at one tap: [O]
+static tt_hlo tap_weight(tt_hlo w, const int64_t *tap) {  // [O, C, ...] at one tap: [O C]
   int64_t start[MAX_SPATIAL + 2] = {0}, limit[MAX_SPATIAL + 2] = {w->dims[0], w->dims[1]};
   for (int32_t i = 0; i + 2 < w->rank; i++) {
     start[i + 2] = tap[i];
@@ -131,6 +133,25 @@ static tt_hlo depthwise(tt_hlo x, tt_hlo w, const window_args *a, const int64_t 
   return tt_hlo_reshape(sum, out_dims, x->rank);
 }
 
+// int64, for whose convolutions and products TPUs have no instruction: elementwise products, summed over the channels.
+static tt_hlo by_taps(tt_hlo x, tt_hlo w, const window_args *a, const int64_t *out_dims) {
+  const int64_t groups = a->groups, in = x->dims[1] / groups, out = out_dims[1] / groups;
+  int64_t tap[MAX_SPATIAL] = {0}, positions = numel_of(out_dims + 2, x->rank - 2);
+  const int64_t all[] = {x->dims[0], groups, out, in, positions}, seen_dims[] = {x->dims[0], groups, in, positions};
+  const int64_t plain[] = {groups, out, in}, swapped[] = {in, groups, out};
+  static const int32_t of_seen[] = {0, 1, 3, 4}, of_plain[] = {1, 2, 3}, of_swapped[] = {3, 1, 2}, summed = 3;
+  tt_hlo xp = padded(x, a), sum = NULL;
+  do {
+    tt_hlo seen = tt_hlo_reshape(tap_slice(xp, tap, out_dims + 2, a), seen_dims, 4);
+    tt_hlo weight = tt_hlo_reshape(tap_weight(w, tap), a->swapped ? swapped : plain, 3);
+    tt_hlo terms = v_mul(tt_hlo_broadcast_in_dim(seen, all, 5, of_seen),
+                         tt_hlo_broadcast_in_dim(weight, all, 5, a->swapped ? of_swapped : of_plain));
+    tt_hlo part = tt_hlo_reduce(TT_SUM, terms, &summed, 1);
+    sum = sum ? v_add(sum, part) : part;
+  } while (next_tap(tap, w->dims + 2, w->rank - 2));
+  return tt_hlo_reshape(sum, out_dims, x->rank);
+}
+
 static void correlated_dims(tt_hlo x, tt_hlo w, const window_args *a, int64_t *out) {
   out[0] = x->dims[0];
   out[1] = w->dims[a->swapped ? 1 : 0];
@@ -149,6 +170,9 @@ static tt_hlo correlate(tt_rule *r, tt_hlo x, tt_hlo w, const window_args *a) {
   correlated_dims(x, w, a, out_dims);
   if (tt_hlo_numel(x) == 0 || tt_hlo_numel(w) == 0) {
     return zeros(r, x->dtype, out_dims, x->rank);
+  }
+  if (x->dtype == TT_S64 && !tt_rule_is_cpu(r) && numel_of(out_dims, x->rank) > 0) {
+    return by_taps(x, w, a, out_dims);
   }
   const bool depth = a->groups > 1 && a->groups == x->dims[1];
   if (depth && tt_rule_is_cpu(r) && spatial_numel(w) <= MAX_DEPTHWISE_TAPS) {
@@ -453,8 +477,6 @@ static bool check_weight(tt_rule *r, const tt_operand *x, const tt_operand *w, c
     tt_fail(r, TT_ERR_RUNTIME, "expected scalar type %s but found %s", tt_type_name(x->dtype), tt_type_name(w->dtype));
   } else if (x->dtype == TT_PRED || tt_dtype_is_complex(x->dtype) || tt_is_barebones_unsigned(x->dtype)) {
     tt_fail_dtype(r, "slow_conv2d_cpu", x->dtype);
-  } else if (x->dtype == TT_S64 && !tt_rule_is_cpu(r)) {  // libtpu has none
-    tt_fail_dtype(r, "convolution", x->dtype);
   } else {
     return true;
   }

@@ -72,11 +72,7 @@ static tt_hlo iota(tt_rule *r, tt_dtype dtype, int64_t size) { return tt_hlo_iot
 // them is how many elements there are, and whether float32 holds every one exactly.
 enum { R_ARANGE, R_RANGE };
 
-static double number_of(const tt_arg *arg) {
-  return arg->tag != TT_ARG_NUMBER      ? 1
-         : arg->u.number.type == TT_F64 ? arg->u.number.u.f[0]
-                                        : (double)arg->u.number.u.i;
-}
+static double number_of(const tt_arg *arg) { return arg->tag == TT_ARG_NUMBER ? tt_number_double(&arg->u.number) : 1; }
 
 static int64_t int_of(const tt_arg *arg) {
   return arg->tag != TT_ARG_NUMBER      ? 1
@@ -138,17 +134,18 @@ static void build_range(tt_rule *r) {
 
 // ---- linspace, logspace: from the nearer end, as the CPU kernels ----
 
-static tt_hlo linear(tt_rule *r, int64_t steps, tt_dtype dtype, tt_dtype compute) {
-  // Integer types round their ends first.
-  tt_hlo start = tt_cast(tt_scalar(r, "start", dtype), compute), end = tt_cast(tt_scalar(r, "end", dtype), compute);
+tt_hlo tt_linspace(tt_hlo start, tt_hlo end, int64_t steps) {
+  if (!start || !end) {
+    return NULL;
+  }
+  const tt_dtype compute = start->dtype, real = tt_dtype_real(compute);
   if (steps == 1) {
     return tt_hlo_broadcast_to(start, &steps, 1);
   }
   tt_hlo range = v_sub(end, start);
-  tt_dtype real = tt_dtype_real(compute);
   tt_hlo step = tt_dtype_is_complex(compute) ? v_div(range, v_const(range, (double)(steps - 1)))
                                              : v_divc(range, (double)(steps - 1));
-  tt_hlo i = iota(r, real, steps);
+  tt_hlo i = tt_hlo_iota(tt_hlo_builder_of(start), real, &steps, 1, 0);
   tt_hlo from_start = tt_cast(i, compute), from_end = tt_cast(v_csub((double)(steps - 1), i), compute);
   tt_hlo wide_step = v_like(step, from_start);
   tt_hlo low = v_add(v_like(start, from_start), v_mul(wide_step, from_start));
@@ -174,7 +171,9 @@ static void build_space(tt_rule *r) {
     return;
   }
   tt_dtype compute = tt_dtype_is_int(out->dtype) ? TT_F64 : tt_opmath(out->dtype);
-  tt_hlo value = linear(r, steps, out->dtype, compute);
+  // Integer types round their ends first.
+  tt_hlo start = tt_cast(tt_scalar(r, "start", out->dtype), compute);
+  tt_hlo value = tt_linspace(start, tt_cast(tt_scalar(r, "end", out->dtype), compute), steps);
   if (is_log) {
     value = tt_hlo_binary(TT_POWER, v_like(tt_scalar(r, "base", compute), value), value);
   }
@@ -293,8 +292,16 @@ const tt_rule_entry tt_rules_creation[] = {
     OVERWRITE("fill_.Scalar", build_fill),
     OVERWRITE("fill_.Tensor", build_fill),
     OVERWRITE("zero_", build_zero),
-    {.name = "aten::arange.start_out", .build = build_range, .kind = R_ARANGE, .structure = arange_structure},
-    {.name = "aten::range.out", .build = build_range, .kind = R_RANGE, .structure = inclusive_structure},
+    {.name = "aten::arange.start_out",
+     .out_dtype = TT_OUT_ANY,
+     .build = build_range,
+     .kind = R_ARANGE,
+     .structure = arange_structure},
+    {.name = "aten::range.out",
+     .out_dtype = TT_OUT_ANY,
+     .build = build_range,
+     .kind = R_RANGE,
+     .structure = inclusive_structure},
     KIND("linspace.out", build_space, S_LINEAR),
     KIND("logspace.out", build_space, S_LOG),
     KIND("eye.out", build_eye, 0),

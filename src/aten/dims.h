@@ -161,6 +161,15 @@ tt_hlo tt_take_along(tt_hlo x, int32_t dim, tt_hlo positions);
 tt_hlo tt_take_slices(tt_hlo x, int32_t dim, tt_hlo positions);
 tt_hlo tt_put_slices(tt_hlo_scatter_kind kind, tt_hlo x, int32_t dim, tt_hlo positions, tt_hlo updates);
 
+// ---- search.c ----
+// For each value the number of elements of its sorted row that are less than it (or, `right`, not greater). rows:
+// [R, n], values: [R, m] of one type. NaN values come after everything.
+tt_hlo tt_insertion_points(tt_hlo rows, tt_hlo values, bool right);
+
+// ---- softmax.c ----
+// Without what the mask (which may be NULL) holds true; NaN along a line of which that is all, as on the CPU.
+tt_hlo tt_masked_softmax(tt_hlo x, tt_hlo mask, int32_t dim);
+
 // ---- scatter.c ----
 // The type in which values of `dtype` are accumulated.
 tt_dtype tt_sum_type(tt_dtype dtype);

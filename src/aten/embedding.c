@@ -73,7 +73,11 @@ static tt_hlo sum_rows(tt_rule *r, tt_hlo rows, tt_hlo positions, int64_t num_we
 static void build_embedding_backward(tt_rule *r) {
   const tt_operand *operand = tt_operand_of(r, "grad_output");
   const int64_t num_weights = tt_int(r, "num_weights", 0);
-  if (!operand || operand->ndim < 1 || !check_indices(r, "indices")) {
+  if (!operand || !check_indices(r, "indices")) {
+    return;
+  }
+  if (operand->ndim < 1) {
+    tt_fail(r, TT_ERR_INDEX, "Dimension specified as -1 but tensor has no dimensions");
     return;
   }
   tt_hlo positions = v_flat(tt_positions(r, tt_in(r, "indices"), num_weights, false, "index"));

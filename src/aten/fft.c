@@ -51,11 +51,84 @@ static layout transformed(const layout *l, const int32_t *dims, int32_t count, i
   return next;
 }
 
+// ---- a form for TPUs, whose compiler has no FFT of float64: a product with the matrix of the transform ----
+
+// exp(sign 2 pi i j k / n), j and k from 0 to n - 1. jk is reduced modulo n as an integer, so that angles are exact to
+// the last place.
+static tt_hlo roots_of_unity(tt_hlo_builder *b, int64_t n, double sign) {
+  const int64_t dims[] = {n, n};
+  tt_hlo j = tt_hlo_iota(b, TT_S64, dims, 2, 0), k = tt_hlo_iota(b, TT_S64, dims, 2, 1);
+  tt_hlo angle = tt_cast(tt_hlo_binary(TT_REMAINDER, v_mul(j, k), v_const(j, (double)n)), TT_F64);
+  angle = v_mulc(angle, sign * 6.283185307179586476925286766559 / (double)n);
+  return tt_hlo_complex(tt_hlo_unary(TT_COS, angle), tt_hlo_unary(TT_SIN, angle));
+}
+
+// The plain sum along one dim, of any length; for an inverse divided by the length.
+static tt_hlo product_along(tt_hlo x, int32_t dim, bool forward) {
+  tt_hlo roots = x ? roots_of_unity(tt_hlo_builder_of(x), x->dims[dim], forward ? -1 : 1) : NULL;
+  const int32_t first = 0;
+  tt_hlo_dot_dims by = {.lhs_contract = &dim, .rhs_contract = &first, .contract_count = 1};
+  tt_hlo y = tt_hlo_dot_general(x, roots, &by, TT_PRECISION_HIGHEST, TT_C128);  // the dim is now the last
+  int32_t back[TT_MAX_RANK];
+  for (int32_t i = 0; y && i < y->rank; i++) {
+    back[i] = i < dim ? i : i == dim ? y->rank - 1 : i - 1;
+  }
+  y = y ? tt_hlo_transpose(y, back) : NULL;
+  return y && !forward ? v_mulc(y, 1 / (double)y->dims[dim]) : y;
+}
+
+static tt_hlo first_along(tt_hlo x, int32_t dim, int64_t from, int64_t to) {
+  int64_t start[TT_MAX_RANK] = {0}, limit[TT_MAX_RANK];
+  if (!x) {
+    return NULL;
+  }
+  memcpy(limit, x->dims, sizeof *limit * (size_t)x->rank);
+  start[dim] = from;
+  limit[dim] = to;
+  return tt_hlo_slice(x, start, limit, NULL);
+}
+
+// The other half of a spectrum of a real signal: conjugates, in reverse order.
+static tt_hlo both_sides(tt_hlo x, int32_t dim, int64_t length) {
+  tt_hlo rest = first_along(x, dim, 1, (length + 1) / 2);
+  if (!rest || !rest->dims[dim]) {
+    return x;
+  }
+  rest = tt_hlo_reverse(rest, &dim, 1);
+  rest = tt_hlo_complex(tt_hlo_unary(TT_REAL, rest), v_neg(tt_hlo_unary(TT_IMAG, rest)));
+  return tt_hlo_concatenate((tt_hlo[]){x, rest}, 2, dim);
+}
+
+static tt_hlo transform_by_products(tt_rule *r, tt_hlo_fft_kind kind, tt_hlo x, const int32_t *dims,
+                                    const int64_t *lengths, int32_t count) {
+  for (int32_t i = 0; i < count; i++) {
+    if (!tt_tpu_has(r, TT_F64, lengths[i])) {
+      return NULL;
+    }
+  }
+  if (kind == TT_RFFT) {
+    x = tt_cast(x, TT_C128);
+  } else if (kind == TT_IRFFT) {
+    x = both_sides(x, dims[count - 1], lengths[count - 1]);
+  }
+  for (int32_t i = 0; i < count; i++) {
+    x = product_along(x, dims[i], kind == TT_FFT || kind == TT_RFFT);
+  }
+  if (kind == TT_RFFT) {
+    return first_along(x, dims[count - 1], 0, lengths[count - 1] / 2 + 1);
+  }
+  return x && kind == TT_IRFFT ? tt_hlo_unary(TT_REAL, x) : x;
+}
+
 // One call to XLA: the dims, at most 3, moved to the end and back. `lengths` are the signal's.
-static tt_hlo transform(tt_hlo_fft_kind kind, tt_hlo x, const int32_t *dims, const int64_t *lengths, int32_t count) {
+static tt_hlo transform(tt_rule *r, tt_hlo_fft_kind kind, tt_hlo x, const int32_t *dims, const int64_t *lengths,
+                        int32_t count) {
   int32_t forth[TT_MAX_RANK], back[TT_MAX_RANK], at = 0;
   if (!x) {
     return NULL;
+  }
+  if (!tt_rule_is_cpu(r) && tt_dtype_real(x->dtype) == TT_F64) {
+    return transform_by_products(r, kind, x, dims, lengths, count);
   }
   for (int32_t d = 0; d < x->rank; d++) {
     if (!contains(dims, count, d)) {
@@ -72,14 +145,14 @@ static tt_hlo transform(tt_hlo_fft_kind kind, tt_hlo x, const int32_t *dims, con
   return x ? tt_hlo_transpose(x, back) : NULL;
 }
 
-static tt_hlo complex_transform(tt_hlo x, const int32_t *dims, int32_t count, bool forward) {
+static tt_hlo complex_transform(tt_rule *r, tt_hlo x, const int32_t *dims, int32_t count, bool forward) {
   for (int32_t done = 0; done < count && x; done += MAX_AT_ONCE) {
     const int32_t now = count - done < MAX_AT_ONCE ? count - done : MAX_AT_ONCE;
     int64_t lengths[MAX_AT_ONCE];
     for (int32_t i = 0; i < now; i++) {
       lengths[i] = x->dims[dims[done + i]];
     }
-    x = transform(forward ? TT_FFT : TT_IFFT, x, dims + done, lengths, now);
+    x = transform(r, forward ? TT_FFT : TT_IFFT, x, dims + done, lengths, now);
   }
   return x;
 }
@@ -121,7 +194,7 @@ static void build_c2c(tt_rule *r) {
     n *= (double)x->sizes[dims[i]];
   }
   if (count && tt_hlo_numel(y)) {
-    y = normalized(r, complex_transform(y, dims, count, forward), n, !forward);
+    y = normalized(r, complex_transform(r, y, dims, count, forward), n, !forward);
   }
   const layout before = layout_of(x), after = transformed(&before, dims, count, -1);
   tt_ret_ordered(r, 0, y, after.order);
@@ -163,10 +236,10 @@ static void build_r2c(tt_rule *r) {
   if (tt_hlo_numel(y) == 0) {
     y = empty_complex(r, x, last, one_sided ? length / 2 + 1 : length);
   } else if (one_sided) {
-    y = complex_transform(transform(TT_RFFT, y, &last, &length, 1), dims, count - 1, true);
+    y = complex_transform(r, transform(r, TT_RFFT, y, &last, &length, 1), dims, count - 1, true);
     y = normalized(r, y, n, false);
   } else {
-    y = normalized(r, complex_transform(tt_cast(y, tt_dtype_complex(x->dtype)), dims, count, true), n, false);
+    y = normalized(r, complex_transform(r, tt_cast(y, tt_dtype_complex(x->dtype)), dims, count, true), n, false);
   }
   const layout before = layout_of(x), after = transformed(&before, dims, count - 1, last);
   tt_ret_ordered(r, 0, y, after.order);
@@ -196,7 +269,7 @@ static void build_c2r(tt_rule *r) {
     y = tt_hlo_const(tt_b(r), tt_dtype_real(x->dtype), 0, sizes, x->ndim);
   } else {
     y = v_pad0(y, last, 0, half - x->sizes[last], 0);
-    y = transform(TT_IRFFT, complex_transform(y, dims, count - 1, false), &last, &length, 1);
+    y = transform(r, TT_IRFFT, complex_transform(r, y, dims, count - 1, false), &last, &length, 1);
     y = normalized(r, y, n, true);
   }
   layout l = layout_of(x);
@@ -206,8 +279,8 @@ static void build_c2r(tt_rule *r) {
 }
 
 const tt_rule_entry tt_rules_fft[] = {
-    {.name = "aten::_fft_c2c", .build = build_c2c},
-    {.name = "aten::_fft_r2c", .build = build_r2c},
-    {.name = "aten::_fft_c2r", .build = build_c2r},
+    {.name = "aten::_fft_c2c", .build = build_c2c, .out_dtype = TT_OUT_ANY},
+    {.name = "aten::_fft_r2c", .build = build_r2c, .out_dtype = TT_OUT_ANY},
+    {.name = "aten::_fft_c2r", .build = build_c2r, .out_dtype = TT_OUT_ANY},
     {0},
 };

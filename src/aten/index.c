@@ -345,7 +345,7 @@ static void build_index(tt_rule *r) {
   }
   int32_t order[V_DIMS];
   index_result_order(r, &p, order);
-  tt_ret_ordered(r, 0, gather_plan(&p), order);
+  tt_ret_iterated(r, 0, gather_plan(&p), order);
 }
 
 // `values` broadcast to the result's shape; leading 1s may be dropped.
@@ -381,6 +381,9 @@ static void build_index_put(tt_rule *r) {
     return;
   }
   if (!read_index_plan(r, &p)) {
+    if (!tt_failed(r)) {
+      tt_fail(r, TT_ERR_RUNTIME, "at least one index must be a tensor");
+    }
     return;
   }
   const bool accumulate = tt_bool(r, "accumulate", false);
@@ -407,10 +410,10 @@ static void build_index_put(tt_rule *r) {
 }
 
 const tt_rule_entry tt_rules_index[] = {
-    {.name = "aten::index.Tensor", .build = build_index},
+    {.name = "aten::index.Tensor", .build = build_index, .apart = "self,indices"},
     {.name = "aten::_unsafe_index.Tensor", .build = build_index},
-    {.name = "aten::index_put", .build = build_index_put},
-    {.name = "aten::_unsafe_index_put", .build = build_index_put},
-    {.name = "aten::_index_put_impl", .build = build_index_put},
+    {.name = "aten::index_put", .build = build_index_put, .apart = "indices,values"},
+    {.name = "aten::_unsafe_index_put", .build = build_index_put, .apart = "indices,values"},
+    {.name = "aten::_index_put_impl", .build = build_index_put, .apart = "indices,values"},
     {.name = NULL},
 };

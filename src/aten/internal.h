@@ -17,6 +17,7 @@ typedef struct tt_op_arg {
   bool is_static;   // a number that goes into the key by value
   bool is_out;
   bool is_written;  // a result aliases it
+  bool is_apart;    // shares no memory with a written tensor
   bool has_default;
   double default_value;
   int32_t special_count;
@@ -32,7 +33,10 @@ struct tt_op {
   int32_t *return_alias;
   bool *return_is_list;
   int32_t mutated_list;
+  tt_out_dtype out_dtype;
 };
+
+double tt_number_double(const tt_number *number);  // the real part
 
 // 0 if the number is not one that the rule may look at, 1 if it equals the default, 2 + k if it is special[k].
 int32_t tt_op_arg_known(const tt_op_arg *arg, const tt_number *number);
@@ -109,7 +113,7 @@ typedef struct tt_lowered {
   int32_t generator_arg;     // -1: the default generator
   int32_t resize_arg;        // an out= argument to resize first, or -1
   int32_t resize_ndim;
-  const int64_t *resize_sizes;
+  const int64_t *resize_sizes, *resize_strides;
 } tt_lowered;
 
 // Settings that are part of every key.
@@ -117,6 +121,7 @@ typedef struct tt_rule_env {
   tt_dtype default_dtype;
   tt_hlo_precision precision;
   bool is_cpu;
+  const char *device_kind;  // "TPU v5 lite"; NULL: not known. The same for the whole process
 } tt_rule_env;
 
 typedef struct tt_call_info {
@@ -142,6 +147,7 @@ typedef struct tt_ret_record {
   tt_hlo value;
   int32_t order[TT_MAX_RANK];  // dims in memory order, outermost first
   const int64_t *strides;      // exact strides, or NULL: dense in `order`
+  bool zero_strides;           // a dim of size 0 makes the strides outside it 0
   int32_t slot;                // a write: the slot, else -1
   int32_t tensor;              // a write: the flattened tensor
 } tt_ret_record;
@@ -155,8 +161,13 @@ struct tt_rule {
   tt_ret_record *rets;
   tt_hlo *assert_flags;
   tt_hlo random_state;
+  tt_out_dtype out_dtype;
+  const int32_t *out_order;  // of the dims of an out= tensor that is resized; NULL: contiguous
   bool failed;
 };
+
+// tpu.c: whether no operand is of a dtype that this TPU has not got for this rule; fails otherwise.
+bool tt_tpu_has_operands(tt_rule *r);
 
 int32_t tt_rule_arg_index(const tt_rule *r, const char *name);  // -1 if the form has no such argument
 const tt_arg *tt_rule_arg(const tt_rule *r, const char *name);  // NULL for that or None

@@ -2,111 +2,7 @@
 // solutions are laid out by columns, as LAPACK leaves them on the CPU.
 #include <inttypes.h>
 
-#include "aten/dims.h"
-
-// ---- shared ----
-
-static void ret_by_columns(tt_rule *r, int32_t i, tt_hlo x) {
-  int32_t order[TT_MAX_RANK];
-  if (!x || x->rank < 2) {
-    tt_ret(r, i, x);
-    return;
-  }
-  for (int32_t d = 0; d < x->rank; d++) {
-    order[d] = d;
-  }
-  order[x->rank - 2] = x->rank - 1;
-  order[x->rank - 1] = x->rank - 2;
-  tt_ret_ordered(r, i, x, order);
-}
-
-static bool check_square(tt_rule *r, const tt_operand *a, const char *who, const char *name) {
-  if (a->ndim < 2) {
-    tt_fail(r, TT_ERR_RUNTIME, "%s: The input tensor %s must have at least 2 dimensions.", who, name);
-    return false;
-  }
-  const int64_t rows = a->sizes[a->ndim - 2], columns = a->sizes[a->ndim - 1];
-  if (rows != columns) {
-    tt_fail(r, TT_ERR_RUNTIME,
-            "%s: %s must be batches of square matrices, but they are %" PRId64 " by %" PRId64 " matrices", who, name,
-            rows, columns);
-    return false;
-  }
-  return true;
-}
-
-static bool check_dtype(tt_rule *r, tt_dtype dtype, const char *who, const char *kernel) {
-  if (!tt_dtype_is_float(dtype) && !tt_dtype_is_complex(dtype)) {
-    tt_fail(r, TT_ERR_RUNTIME, "%s: Expected a floating point or complex tensor as input. Got %s", who,
-            tt_type_name(dtype));
-    return false;
-  }
-  if (tt_opmath(dtype) != dtype || tt_dtype_size(dtype) < 4) {
-    tt_fail_dtype(r, kernel, dtype);
-    return false;
-  }
-  return true;
-}
-
-// Element [i, j] of each matrix: i - j >= low and i - j <= high.
-static tt_hlo in_band(tt_hlo x, double low, double high) {
-  tt_hlo below = v_sub(v_iota(x, TT_S32, x->rank - 2), v_iota(x, TT_S32, x->rank - 1));
-  return v_and(v_gec(below, low), v_lec(below, high));
-}
-static tt_hlo triangle(tt_hlo x, bool upper) {
-  const double far = INT32_MAX;
-  return x ? v_if(upper ? in_band(x, -far, 0) : in_band(x, 0, far), x, v_const(x, 0)) : NULL;
-}
-
-static tt_hlo adjoint(tt_hlo x) {
-  int32_t order[TT_MAX_RANK];
-  if (!x) {
-    return NULL;
-  }
-  for (int32_t d = 0; d < x->rank; d++) {
-    order[d] = d < x->rank - 2 ? d : 2 * x->rank - 3 - d;
-  }
-  x = tt_hlo_transpose(x, order);
-  return x && tt_dtype_is_complex(x->dtype) ? tt_hlo_unary(TT_CONJ, x) : x;
-}
-
-// The batch dims of two stacks of matrices broadcast together.
-static bool broadcast_batches(tt_rule *r, tt_hlo *a, tt_hlo *b) {
-  if (!*a || !*b) {
-    return false;
-  }
-  if ((*a)->rank < 2 || (*b)->rank < 2) {
-    tt_fail(r, TT_ERR_RUNTIME, "the input tensors must have at least 2 dimensions.");
-    return false;
-  }
-  const int32_t batch = ((*a)->rank > (*b)->rank ? (*a)->rank : (*b)->rank) - 2;
-  int64_t dims[TT_MAX_RANK];
-  for (int32_t d = 0; d < batch; d++) {
-    const int32_t i = d - (batch + 2 - (*a)->rank), j = d - (batch + 2 - (*b)->rank);
-    const int64_t x = i < 0 ? 1 : (*a)->dims[i], y = j < 0 ? 1 : (*b)->dims[j];
-    if (x != y && x != 1 && y != 1) {
-      tt_fail(r, TT_ERR_RUNTIME,
-              "The size of tensor a (%" PRId64 ") must match the size of tensor b (%" PRId64
-              ") at non-singleton dimension %d",
-              x, y, d);
-      return false;
-    }
-    dims[d] = x == 1 ? y : x;
-  }
-  for (int32_t k = 0; k < 2; k++) {
-    tt_hlo *x = k ? b : a;
-    memcpy(dims + batch, (*x)->dims + (*x)->rank - 2, 2 * sizeof *dims);
-    *x = tt_hlo_broadcast_to(*x, dims, batch + 2);
-  }
-  return true;
-}
-
-static tt_hlo solve(tt_hlo a, tt_hlo b, bool left, bool upper, bool unit, bool transpose, bool conjugate) {
-  if (!a || !b || tt_hlo_numel(b) == 0) {
-    return a ? b : NULL;
-  }
-  return tt_hlo_triangular_solve(a, b, left, !upper, unit, transpose, conjugate);
-}
+#include "aten/linalg.h"
 
 // ---- Cholesky ----
 
@@ -155,9 +51,9 @@ static tt_hlo cholesky_info(tt_rule *r, tt_hlo a, tt_hlo factor, bool upper) {
     return info;
   }
   const int32_t matrix[] = {1, 2};
-  tt_hlo nan = tt_hlo_reshape(v_isnan(factor), flat, 3), half = triangle(a, upper);
-  tt_hlo strict = v_if(upper ? in_band(a, -INT32_MAX, -1) : in_band(a, 1, INT32_MAX), a, v_const(a, 0));
-  const tt_hlo inits[] = {tt_hlo_scalar(tt_b(r), TT_S32, 0), tt_hlo_reshape(v_add(half, adjoint(strict)), flat, 3),
+  tt_hlo nan = tt_hlo_reshape(v_isnan(factor), flat, 3), half = la_triangle(a, upper);
+  tt_hlo strict = v_if(upper ? la_in_band(a, -INT32_MAX, -1) : la_in_band(a, 1, INT32_MAX), a, v_const(a, 0));
+  const tt_hlo inits[] = {tt_hlo_scalar(tt_b(r), TT_S32, 0), tt_hlo_reshape(v_add(half, la_adjoint(strict)), flat, 3),
                           tt_hlo_const(tt_b(r), TT_S32, 0, flat, 1), tt_hlo_reduce(TT_ANY, nan, matrix, 2)};
   tt_hlo results[4];
   tt_hlo_while(inits, 4, minors_cond, minors_body, NULL, results);
@@ -165,7 +61,7 @@ static tt_hlo cholesky_info(tt_rule *r, tt_hlo a, tt_hlo factor, bool upper) {
 }
 
 static tt_hlo cholesky(tt_hlo a, bool upper) {
-  return !a || tt_hlo_numel(a) == 0 ? a : triangle(tt_hlo_cholesky(a, !upper), upper);
+  return !a || tt_hlo_numel(a) == 0 ? a : la_triangle(tt_hlo_cholesky(a, !upper), upper);
 }
 
 enum { CHOLESKY_EX, CHOLESKY };
@@ -174,7 +70,7 @@ static void build_cholesky(tt_rule *r) {
   const tt_operand *x = tt_operand_of(r, "self");
   const bool ex = tt_rule_kind(r) == CHOLESKY_EX, upper = tt_bool(r, "upper", false);
   const char *who = ex ? "linalg.cholesky" : "cholesky";
-  if (!x || !check_square(r, x, who, "A") || !check_dtype(r, x->dtype, who, "cholesky_cpu")) {
+  if (!x || !la_check_square(r, x, who, "A") || !la_check_dtype(r, x->dtype, who, "cholesky_cpu")) {
     return;
   }
   tt_hlo a = tt_in(r, "self"), factor = cholesky(a, upper);
@@ -182,7 +78,7 @@ static void build_cholesky(tt_rule *r) {
     tt_device_assert(r, v_eqc(cholesky_info(r, a, factor, upper), 0), TT_ERR_LINALG,
                      "The factorization could not be completed because the input is not positive-definite");
   }
-  ret_by_columns(r, 0, factor);
+  la_ret_by_columns(r, 0, factor);
   if (ex) {
     tt_ret(r, 1, cholesky_info(r, a, factor, upper));
   }
@@ -191,30 +87,30 @@ static void build_cholesky(tt_rule *r) {
 // a is a factor: L L^H (or U^H U) x = b.
 static tt_hlo solve_with_factor(tt_hlo a, tt_hlo b, bool upper) {
   const bool complex = a && tt_dtype_is_complex(a->dtype);
-  tt_hlo y = solve(a, b, true, upper, false, upper, upper && complex);
-  return solve(a, y, true, upper, false, !upper, !upper && complex);
+  tt_hlo y = la_solve(a, b, true, upper, false, upper, upper && complex);
+  return la_solve(a, y, true, upper, false, !upper, !upper && complex);
 }
 
 static void build_cholesky_solve(tt_rule *r) {
   const tt_operand *b = tt_operand_of(r, "self"), *a = tt_operand_of(r, "A");
-  if (!a || !b || !check_dtype(r, a->dtype, "cholesky_solve", "cholesky_solve_cpu")) {
+  if (!a || !b || !la_check_dtype(r, a->dtype, "cholesky_solve", "cholesky_solve_cpu")) {
     return;
   }
   tt_hlo factor = tt_in(r, "A"), rhs = tt_in(r, "self");
-  if (broadcast_batches(r, &factor, &rhs)) {
-    ret_by_columns(r, 0, solve_with_factor(factor, rhs, tt_bool(r, "upper", false)));
+  if (la_broadcast_batches(r, &factor, &rhs)) {
+    la_ret_by_columns(r, 0, solve_with_factor(factor, rhs, tt_bool(r, "upper", false)));
   }
 }
 
 static void build_cholesky_inverse(tt_rule *r) {
   const tt_operand *x = tt_operand_of(r, "self");
-  if (!x || !check_square(r, x, "cholesky_inverse", "A") ||
-      !check_dtype(r, x->dtype, "cholesky_inverse", "cholesky_inverse_out_cpu")) {
+  if (!x || !la_check_square(r, x, "cholesky_inverse", "A") ||
+      !la_check_dtype(r, x->dtype, "cholesky_inverse", "cholesky_inverse_out_cpu")) {
     return;
   }
   tt_hlo a = tt_in(r, "self");
-  tt_hlo one = a ? v_if(in_band(a, 0, 0), v_const(a, 1), v_const(a, 0)) : NULL;
-  ret_by_columns(r, 0, solve_with_factor(a, one, tt_bool(r, "upper", false)));
+  tt_hlo one = a ? v_if(la_in_band(a, 0, 0), v_const(a, 1), v_const(a, 0)) : NULL;
+  la_ret_by_columns(r, 0, solve_with_factor(a, one, tt_bool(r, "upper", false)));
 }
 
 // ---- triangular systems ----
@@ -223,7 +119,7 @@ static void build_solve_triangular(tt_rule *r) {
   const tt_operand *a = tt_operand_of(r, "self"), *b = tt_operand_of(r, "B");
   const char *who = "linalg.solve_triangular";
   const bool left = tt_bool(r, "left", true);
-  if (!a || !b || !check_square(r, a, who, "A")) {
+  if (!a || !b || !la_check_square(r, a, who, "A")) {
     return;
   }
   if (b->ndim < 2) {
@@ -244,9 +140,9 @@ static void build_solve_triangular(tt_rule *r) {
     return;
   }
   tt_hlo x = tt_in(r, "self"), y = tt_in(r, "B");
-  if (check_dtype(r, a->dtype, who, "triangular_solve_cpu") && broadcast_batches(r, &x, &y)) {
-    ret_by_columns(r, 0,
-                   solve(x, y, left, tt_bool(r, "upper", false), tt_bool(r, "unitriangular", false), false, false));
+  if (la_check_dtype(r, a->dtype, who, "triangular_solve_cpu") && la_broadcast_batches(r, &x, &y)) {
+    la_ret_by_columns(
+        r, 0, la_solve(x, y, left, tt_bool(r, "upper", false), tt_bool(r, "unitriangular", false), false, false));
   }
 }
 
@@ -271,11 +167,11 @@ static void build_triangular_solve(tt_rule *r) {
     return;
   }
   tt_hlo x = tt_in(r, "A"), y = tt_in(r, "self");
-  if (check_dtype(r, a->dtype, "triangular_solve", "triangular_solve_cpu") && broadcast_batches(r, &x, &y)) {
-    ret_by_columns(r, 0,
-                   solve(x, y, true, tt_bool(r, "upper", true), tt_bool(r, "unitriangular", false),
-                         tt_bool(r, "transpose", false), false));
-    ret_by_columns(r, 1, x);
+  if (la_check_dtype(r, a->dtype, "triangular_solve", "triangular_solve_cpu") && la_broadcast_batches(r, &x, &y)) {
+    la_ret_by_columns(r, 0,
+                      la_solve(x, y, true, tt_bool(r, "upper", true), tt_bool(r, "unitriangular", false),
+                               tt_bool(r, "transpose", false), false));
+    la_ret_by_columns(r, 1, x);
   }
 }
 
@@ -320,11 +216,11 @@ static void build_cross(tt_rule *r) {
 
 const tt_rule_entry tt_rules_linalg[] = {
     {.name = "aten::linalg_cholesky_ex", .build = build_cholesky, .kind = CHOLESKY_EX},
-    {.name = "aten::cholesky", .build = build_cholesky, .kind = CHOLESKY},
+    {.name = "aten::cholesky", .build = build_cholesky, .kind = CHOLESKY, .out_dtype = TT_OUT_CAST},
     {.name = "aten::_cholesky_solve_helper", .build = build_cholesky_solve},
-    {.name = "aten::cholesky_inverse", .build = build_cholesky_inverse},
+    {.name = "aten::cholesky_inverse", .build = build_cholesky_inverse, .out_dtype = TT_OUT_CAST},
     {.name = "aten::linalg_solve_triangular", .build = build_solve_triangular},
     {.name = "aten::triangular_solve", .build = build_triangular_solve},
-    {.name = "aten::linalg_cross", .build = build_cross},
+    {.name = "aten::linalg_cross", .build = build_cross, .apart = "self,other"},
     {0},
 };

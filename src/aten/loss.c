@@ -486,15 +486,18 @@ static void build_multilabel_margin_backward(tt_rule *r) {
 
 #define ENTRY(rule_name, function, rule_kind) {.name = "aten::" rule_name, .build = function, .kind = rule_kind}
 
+#define DIFFERENCE(rule_name, function, rule_kind) \
+  {.name = "aten::" rule_name, .build = function, .kind = rule_kind, .out_dtype = TT_OUT_CAST}
+
 const tt_rule_entry tt_rules_loss[] = {
-    ENTRY("mse_loss", build_difference_loss, KIND_MSE),
-    ENTRY("smooth_l1_loss", build_difference_loss, KIND_SMOOTH_L1),
-    ENTRY("huber_loss", build_difference_loss, KIND_HUBER),
-    ENTRY("mse_loss_backward", build_difference_loss_backward, KIND_MSE),
-    ENTRY("smooth_l1_loss_backward", build_difference_loss_backward, KIND_SMOOTH_L1),
+    DIFFERENCE("mse_loss", build_difference_loss, KIND_MSE),
+    DIFFERENCE("smooth_l1_loss", build_difference_loss, KIND_SMOOTH_L1),
+    DIFFERENCE("huber_loss", build_difference_loss, KIND_HUBER),
+    DIFFERENCE("mse_loss_backward", build_difference_loss_backward, KIND_MSE),
+    DIFFERENCE("smooth_l1_loss_backward", build_difference_loss_backward, KIND_SMOOTH_L1),
     ENTRY("huber_loss_backward", build_difference_loss_backward, KIND_HUBER),
     ENTRY("binary_cross_entropy", build_bce, 0),
-    ENTRY("binary_cross_entropy_backward", build_bce_backward, 0),
+    {.name = "aten::binary_cross_entropy_backward", .build = build_bce_backward, .out_dtype = TT_OUT_EXACT},
     ENTRY("binary_cross_entropy_with_logits", build_bce_with_logits, 0),
     ENTRY("soft_margin_loss", build_soft_margin, 0),
     ENTRY("soft_margin_loss_backward", build_soft_margin_backward, 0),

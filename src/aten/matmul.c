@@ -202,7 +202,7 @@ static void build_addmm(tt_rule *r) {
 }
 
 static void build_int_mm(tt_rule *r) {
-  const tt_operand *x = tt_operand_of(r, "self"), *y = tt_operand_of(r, "mat2");
+  const tt_operand *x = tt_operand_of(r, "self"), *y = tt_operand_of(r, "mat2"), *out = tt_operand_of(r, "out");
   if (!is_2d(x) || !is_2d(y)) {
     tt_fail(r, TT_ERR_RUNTIME, "Expected %s to be of dimension 2 but got %d", is_2d(x) ? "mat2" : "self",
             is_2d(x) ? y->ndim : x->ndim);
@@ -213,6 +213,10 @@ static void build_int_mm(tt_rule *r) {
     tt_fail(r, TT_ERR_RUNTIME, "Expected self dtype to be int8 or uint8 but got %s", tt_type_meta_name(x->dtype));
   } else if (y->dtype != TT_S8) {
     tt_fail(r, TT_ERR_RUNTIME, "Expected mat2 dtype to be int8 but got %s", tt_type_meta_name(y->dtype));
+  } else if (out && out->dtype != TT_S32) {
+    tt_fail(r, TT_ERR_RUNTIME, "Expected result dtype to be of type kInt but got %s", tt_type_meta_name(out->dtype));
+  } else if (out && (!is_2d(out) || out->sizes[0] != x->sizes[0] || out->sizes[1] != y->sizes[1])) {
+    tt_fail(r, TT_ERR_RUNTIME, "Expected result to be of size %" PRId64 " x %" PRId64, x->sizes[0], y->sizes[1]);
   } else {
     const bool native = !tt_rule_is_cpu(r) && x->dtype == TT_S8;
     tt_hlo a = tt_in(r, "self"), b = tt_in(r, "mat2");

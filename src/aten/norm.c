@@ -98,6 +98,16 @@ static tt_hlo layer_parameter(tt_rule *r, const char *name, tt_dtype dtype, cons
   return v_along(v_flat(tt_in_as(r, name, dtype)), (int64_t[]){d->m, d->n}, 2, 1);
 }
 
+// What the statistics are kept in: the input's type, or that of wider parameters.
+static tt_dtype stat_dtype(tt_rule *r, tt_dtype dtype) {
+  static const char *const names[] = {"weight", "bias", "running_mean", "running_var"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const tt_operand *p = tt_operand_of(r, names[i]);
+    dtype = p ? tt_promote_types(dtype, p->dtype) : dtype;
+  }
+  return dtype;
+}
+
 static void build_layer_norm(tt_rule *r) {
   layer_dims d;
   if (!check_float(r, "input", "LayerNormKernelImpl") || !read_layer_dims(r, &d)) {
@@ -112,8 +122,9 @@ static void build_layer_norm(tt_rule *r) {
   y = weight ? v_mul(y, weight) : y;
   y = bias ? v_add(y, bias) : y;
   tt_ret(r, 0, tt_cast(v_reshape_like(y, input), dtype));
-  tt_ret(r, 1, tt_hlo_reshape(mean, d.stat_dims, d.rank));
-  tt_ret(r, 2, tt_hlo_reshape(rstd, d.stat_dims, d.rank));
+  const tt_dtype stat = stat_dtype(r, dtype);
+  tt_ret(r, 1, tt_cast(tt_hlo_reshape(mean, d.stat_dims, d.rank), stat));
+  tt_ret(r, 2, tt_cast(tt_hlo_reshape(rstd, d.stat_dims, d.rank), stat));
 }
 
 // A gradient of an affine parameter: of its dtype and shape.
@@ -316,8 +327,9 @@ static void build_batch_norm(tt_rule *r) {
   y = bias ? v_add(y, bias) : y;
   tt_ret_format(r, 0, tt_cast(y, operand->dtype), tt_is_channels_last(operand));
   const int64_t none = 0;  // CPU saves empty statistics in evaluation
-  tt_ret(r, 1, train ? mean : tt_hlo_const(tt_b(r), compute, 0, &none, 1));
-  tt_ret(r, 2, train ? invstd : tt_hlo_const(tt_b(r), compute, 0, &none, 1));
+  const tt_dtype stat = stat_dtype(r, operand->dtype);
+  tt_ret(r, 1, train ? tt_cast(mean, stat) : tt_hlo_const(tt_b(r), stat, 0, &none, 1));
+  tt_ret(r, 2, train ? tt_cast(invstd, stat) : tt_hlo_const(tt_b(r), stat, 0, &none, 1));
   if (form & FORM_RESERVE) {
     tt_ret(r, 3, tt_hlo_const(tt_b(r), TT_U8, 0, &none, 1));
   }

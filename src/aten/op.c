@@ -52,19 +52,22 @@ static void read_special(tt_op_arg *arg, const char *list) {
   }
 }
 
-static double as_double(const tt_number *n) {
-  return n->type == TT_F64 || n->type == TT_C128 ? n->u.f[0] : (double)n->u.i;
+double tt_number_double(const tt_number *n) {
+  return n->type == TT_F64 || n->type == TT_C128 ? n->u.f[0]
+         : n->type == TT_U64                     ? (double)(uint64_t)n->u.i
+                                                 : (double)n->u.i;
 }
 
 static void copy_arg(tt_op_arg *arg, const tt_arg_schema *schema, const tt_rule_entry *rule) {
   arg->name = strdup(schema->name);
   arg->kind = schema->kind;
   arg->is_out = schema->is_out;
+  arg->is_apart = find_name(rule->apart, schema->name, ',');
   bool number = schema->kind == TT_KIND_NUMBER || schema->kind == TT_KIND_FLOAT || schema->kind == TT_KIND_NUMBERS;
   arg->is_static = number && find_name(rule->static_args, schema->name, ',');
   arg->is_operand = number || (schema->kind == TT_KIND_INT && find_name(rule->dynamic_args, schema->name, ','));
   arg->has_default = number && schema->has_default && schema->default_value.type != TT_C128;
-  arg->default_value = arg->has_default ? as_double(&schema->default_value) : 0;
+  arg->default_value = arg->has_default ? tt_number_double(&schema->default_value) : 0;
   read_special(arg, rule->special_values);
 }
 
@@ -95,16 +98,20 @@ tt_op *tt_op_register(const char *rule_name, const tt_op_schema *schema) {
     op->return_is_list[i] = schema->return_is_list[i];
   }
   op->mutated_list = schema->mutated_list;
+  op->out_dtype = schema->is_generated ? TT_OUT_EXACT : rule->out_dtype;
   return op;
 }
 
 bool tt_op_arg_is_operand(const tt_op *op, int32_t i) { return i >= 0 && i < op->arg_count && op->args[i].is_operand; }
 
+int32_t tt_op_mutated_list(const tt_op *op) { return op->mutated_list; }
+bool tt_op_arg_is_apart(const tt_op *op, int32_t i) { return i >= 0 && i < op->arg_count && op->args[i].is_apart; }
+
 int32_t tt_op_arg_known(const tt_op_arg *arg, const tt_number *number) {
   if (number->type == TT_C128 || (!arg->has_default && !arg->special_count)) {
     return 0;
   }
-  double value = as_double(number);
+  double value = tt_number_double(number);
   if (arg->has_default && value == arg->default_value) {
     return 1;
   }

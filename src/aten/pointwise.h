@@ -71,6 +71,9 @@ tt_dtype tt_promote_operands(tt_rule *r, const tt_operand *const *xs, int32_t co
 // A tensor or Scalar argument, converted.
 tt_hlo tt_in_number(tt_rule *r, const char *name, tt_dtype dtype);
 
+// ---- creation.c: 1-d, from one 0-d value to another, in steps from the nearer end ----
+tt_hlo tt_linspace(tt_hlo start, tt_hlo end, int64_t steps);
+
 // ---- pointwise_special.c: Hurwitz' zeta(x, q) and trigamma, of float32 or float64 ----
 tt_hlo tt_pw_zeta(tt_hlo x, tt_hlo q);
 tt_hlo tt_pw_trigamma(tt_hlo x);

@@ -26,6 +26,13 @@ static tt_hlo signs_differ(tt_hlo remainder, tt_hlo divisor) {
 // An integer divisor without its zeros: StableHLO folds a division of constants by zero into a trap.
 static tt_hlo divisor(tt_hlo y) { return y && tt_dtype_is_int(y->dtype) ? v_if(v_eqc(y, 0), v_const(y, 1), y) : y; }
 
+// An integer division by zero is an error on the CPU: one of the device's, at the next synchronisation.
+static void refuse_zeros(tt_rule *r, tt_hlo x, tt_hlo y) {
+  if (x && y && tt_dtype_is_int(y->dtype) && tt_hlo_numel(x) > 0) {
+    tt_device_assert(r, v_not(v_eqc(y, 0)), TT_ERR_RUNTIME, "ZeroDivisionError");
+  }
+}
+
 static tt_hlo f_fmod(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_REMAINDER, x, divisor(y)); }
 
 static tt_hlo f_remainder(tt_hlo x, tt_hlo y) {
@@ -265,6 +272,9 @@ static void build_binary(tt_rule *r) {
   } else {
     tt_binary_in(r, "self", "other", &x, &y);
   }
+  if (tt_rule_kind(r) == PW_REMAINDER || tt_rule_kind(r) == PW_FMOD) {
+    refuse_zeros(r, x, y);
+  }
   tt_ret_elementwise(r, 0, tt_pw_binary(r, tt_rule_kind(r), x, y));
 }
 
@@ -396,6 +406,9 @@ static void build_div_mode(tt_rule *r, char mode) {
   tt_hlo xy[2] = {opmath_in(r, "self", dtype), opmath_in(r, "other", dtype)};
   bool by_number = xy[1] && xy[1]->rank == 0;
   tt_broadcast(r, xy, 2);
+  if (mode != '\0') {
+    refuse_zeros(r, xy[0], xy[1]);
+  }
   tt_hlo y = divide(xy[0], xy[1], mode == 't' && tt_opmath(dtype) != dtype ? '\0' : mode);
   if (mode == 't' && tt_opmath(dtype) != dtype) {
     // The CPU rounds a quotient of two small float tensors before it truncates.
@@ -603,7 +616,7 @@ const tt_rule_entry tt_rules_pointwise_binary[] = {
     BINARY("fmod.Scalar", PW_FMOD),
     BINARY("atan2", PW_ATAN2),
     BINARY("hypot", PW_HYPOT),
-    BINARY("heaviside", PW_HEAVISIDE),
+    {.name = "aten::heaviside", .build = build_binary, .kind = PW_HEAVISIDE, .out_dtype = TT_OUT_EXACT},
     BINARY("copysign.Tensor", PW_COPYSIGN),
     BINARY("copysign.Scalar", PW_COPYSIGN),
     BINARY("nextafter", PW_NEXTAFTER),

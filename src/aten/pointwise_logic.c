@@ -204,6 +204,7 @@ static void build_assert(tt_rule *r) {
     .name = "aten::" op_name ".Scalar", .build = build_compare, .kind = which    \
   }
 #define KIND(op_name, function, which) {.name = "aten::" op_name, .build = function, .kind = which}
+#define EXACT(op_name, function) {.name = "aten::" op_name, .build = function, .out_dtype = TT_OUT_EXACT}
 
 const tt_rule_entry tt_rules_pointwise_logic[] = {
     COMPARE("eq", TT_EQ),
@@ -219,7 +220,7 @@ const tt_rule_entry tt_rules_pointwise_logic[] = {
     KIND("bitwise_and.Tensor", build_bitwise, TT_AND),
     KIND("bitwise_or.Tensor", build_bitwise, TT_OR),
     KIND("bitwise_xor.Tensor", build_bitwise, TT_XOR),
-    KIND("bitwise_not", build_bitwise_not, 0),
+    EXACT("bitwise_not", build_bitwise_not),
     KIND("bitwise_left_shift.Tensor", build_shift, TT_SHIFT_LEFT),
     KIND("bitwise_right_shift.Tensor", build_shift, TT_SHIFT_RIGHT_ARITHMETIC),
     KIND("__lshift__.Tensor", build_shift, TT_SHIFT_LEFT),
@@ -230,14 +231,14 @@ const tt_rule_entry tt_rules_pointwise_logic[] = {
     KIND("__ilshift__.Scalar", build_shift, TT_SHIFT_LEFT),
     KIND("__irshift__.Tensor", build_shift, TT_SHIFT_RIGHT_ARITHMETIC),
     KIND("__irshift__.Scalar", build_shift, TT_SHIFT_RIGHT_ARITHMETIC),
-    KIND("where.self", build_where, 0),
+    EXACT("where.self", build_where),
     KIND("masked_fill.Scalar", build_masked_fill, 0),
     KIND("masked_fill.Tensor", build_masked_fill, 0),
-    KIND("clamp", build_clamp, 0),
+    EXACT("clamp", build_clamp),
     KIND("clamp.Tensor", build_clamp, 0),
-    KIND("clamp_min", build_clamp, 0),
+    EXACT("clamp_min", build_clamp),
     KIND("clamp_min.Tensor", build_clamp, 0),
-    KIND("clamp_max", build_clamp, 0),
+    EXACT("clamp_max", build_clamp),
     KIND("clamp_max.Tensor", build_clamp, 0),
     KIND("_assert_async", build_assert, 0),
     KIND("_assert_async.msg", build_assert, 0),

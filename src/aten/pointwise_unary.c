@@ -199,6 +199,15 @@ tt_hlo tt_pw_unary(tt_rule *r, int32_t kind, tt_hlo x) {
 
 static void build_unary(tt_rule *r) { tt_ret_elementwise(r, 0, tt_pw_unary(r, tt_rule_kind(r), tt_in(r, "self"))); }
 
+// out= may have the complex operand's type too.
+static void build_abs(tt_rule *r) {
+  const tt_operand *x = tt_operand_of(r, "self"), *out = tt_operand_of(r, "out");
+  bool castable =
+      x && out && tt_dtype_is_complex(x->dtype) && (out->dtype == x->dtype || tt_dtype_is_float(out->dtype));
+  tt_accept_out_dtype(r, castable ? TT_OUT_CAST : TT_OUT_EXACT);
+  build_unary(r);
+}
+
 // ---- predicates: bool results ----
 enum { P_ISNAN, P_ISINF, P_ISPOSINF, P_ISNEGINF, P_SIGNBIT };
 
@@ -410,17 +419,20 @@ static void build_mvlgamma(tt_rule *r) {
 }
 
 #define UNARY(op_name, which) {.name = "aten::" op_name, .build = build_unary, .kind = which}
-#define PREDICATE(op_name, which) {.name = "aten::" op_name, .build = build_predicate, .kind = which}
+#define UNARY_EXACT(op_name, which) \
+  {.name = "aten::" op_name, .build = build_unary, .kind = which, .out_dtype = TT_OUT_EXACT}
+#define PREDICATE(op_name, which) \
+  {.name = "aten::" op_name, .build = build_predicate, .kind = which, .out_dtype = TT_OUT_EXACT}
 
 const tt_rule_entry tt_rules_pointwise_unary[] = {
-    UNARY("abs", PW_ABS),
+    {.name = "aten::abs", .build = build_abs, .kind = PW_ABS},
     UNARY("acos", PW_ACOS),
     UNARY("acosh", PW_ACOSH),
     UNARY("asin", PW_ASIN),
     UNARY("asinh", PW_ASINH),
     UNARY("atan", PW_ATAN),
     UNARY("atanh", PW_ATANH),
-    UNARY("ceil", PW_CEIL),
+    UNARY_EXACT("ceil", PW_CEIL),
     UNARY("cos", PW_COS),
     UNARY("cosh", PW_COSH),
     UNARY("digamma", PW_DIGAMMA),
@@ -430,29 +442,29 @@ const tt_rule_entry tt_rules_pointwise_unary[] = {
     UNARY("exp", PW_EXP),
     UNARY("exp2", PW_EXP2),
     UNARY("expm1", PW_EXPM1),
-    UNARY("floor", PW_FLOOR),
-    UNARY("frac", PW_FRAC),
+    UNARY_EXACT("floor", PW_FLOOR),
+    UNARY_EXACT("frac", PW_FRAC),
     UNARY("lgamma", PW_LGAMMA),
     UNARY("log", PW_LOG),
     UNARY("log10", PW_LOG10),
     UNARY("log1p", PW_LOG1P),
     UNARY("log2", PW_LOG2),
-    UNARY("neg", PW_NEG),
+    UNARY_EXACT("neg", PW_NEG),
     UNARY("reciprocal", PW_RECIPROCAL),
-    UNARY("round", PW_ROUND),
+    UNARY_EXACT("round", PW_ROUND),
     UNARY("rsqrt", PW_RSQRT),
-    UNARY("sgn", PW_SGN),
+    UNARY_EXACT("sgn", PW_SGN),
     UNARY("sigmoid", PW_SIGMOID),
-    UNARY("sign", PW_SIGN),
+    UNARY_EXACT("sign", PW_SIGN),
     UNARY("sin", PW_SIN),
     UNARY("sinc", PW_SINC),
     UNARY("sinh", PW_SINH),
     UNARY("sqrt", PW_SQRT),
     UNARY("tan", PW_TAN),
     UNARY("tanh", PW_TANH),
-    UNARY("trunc", PW_TRUNC),
+    UNARY_EXACT("trunc", PW_TRUNC),
     UNARY("_conj_physical", PW_CONJ),
-    UNARY("conj_physical.out", PW_CONJ),
+    UNARY_EXACT("conj_physical.out", PW_CONJ),
     UNARY("conj_physical_", PW_CONJ),
     PREDICATE("isnan", P_ISNAN),
     PREDICATE("isinf", P_ISINF),
@@ -460,9 +472,9 @@ const tt_rule_entry tt_rules_pointwise_unary[] = {
     PREDICATE("isneginf", P_ISNEGINF),
     PREDICATE("signbit", P_SIGNBIT),
     {.name = "aten::angle", .build = build_angle},
-    {.name = "aten::round.decimals", .build = build_round_decimals},
-    {.name = "aten::nan_to_num", .build = build_nan_to_num},
-    {.name = "aten::frexp.Tensor", .build = build_frexp},
+    {.name = "aten::round.decimals", .build = build_round_decimals, .out_dtype = TT_OUT_EXACT},
+    {.name = "aten::nan_to_num", .build = build_nan_to_num, .out_dtype = TT_OUT_EXACT},
+    {.name = "aten::frexp.Tensor", .build = build_frexp, .out_dtype = TT_OUT_EXACT},
     {.name = "aten::polygamma", .build = build_polygamma},
     {.name = "aten::mvlgamma", .build = build_mvlgamma},
     {.name = NULL},

@@ -1,8 +1,10 @@
 // Random fills, permutations and draws. Distributions are PyTorch's; the numbers come from the device's generator.
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "aten/dims.h"
+#include "aten/random.h"
 
 static tt_hlo number(tt_rule *r, const char *name, tt_dtype dtype) { return tt_scalar(r, name, dtype); }
 
@@ -16,18 +18,88 @@ static const tt_operand *float_self(tt_rule *r, const char *kernel, bool complex
   return self;
 }
 
-// Uniform in the open interval (0, 1): odd multiples of 2^-24 (float64: 2^-53), so that logarithms are finite.
-static tt_hlo open_uniform(tt_rule *r, tt_dtype dtype, const int64_t *dims, int32_t rank) {
-  bool wide = dtype == TT_F64;
-  tt_dtype bits_type = wide ? TT_U64 : TT_U32;
-  tt_hlo bits = tt_random_bits(r, bits_type, dims, rank);
-  tt_hlo shift = tt_hlo_const_int(tt_b(r), bits_type, wide ? 12 : 9, dims, rank);
-  tt_hlo k = tt_hlo_convert(tt_hlo_binary(TT_SHIFT_RIGHT_LOGICAL, bits, shift), wide ? TT_S64 : TT_S32);
-  tt_hlo u = v_mulc(tt_hlo_convert(k, wide ? TT_F64 : TT_F32), wide ? 0x1p-52 : 0x1p-23);
-  return v_addc(u, wide ? 0x1p-53 : 0x1p-24);
+// ---- numbers among the arguments ----
+// They are operands, so that other values need no other program. Whether a value will do is in the key, so that the
+// rule, which looks at it, says so at the call.
+
+typedef enum tt_demand { AT_LEAST_0, ABOVE_0, IN_UNIT, INSIDE_UNIT } tt_demand;
+
+static bool meets(tt_demand demand, double x) {
+  switch (demand) {
+    case AT_LEAST_0:
+      return x >= 0;
+    case ABOVE_0:
+      return x > 0;
+    case IN_UNIT:
+      return x >= 0 && x <= 1;
+    default:
+      return x > 0 && x < 1;
+  }
+}
+
+static int64_t met(const tt_arg *args, int32_t count, int32_t i, tt_demand demand) {
+  return i < count && args[i].tag == TT_ARG_NUMBER && !meets(demand, tt_arg_number(&args[i], 0));
+}
+
+static int64_t scale_structure(const tt_arg *args, int32_t count) { return met(args, count, 2, AT_LEAST_0); }
+static int64_t std_structure(const tt_arg *args, int32_t count) { return met(args, count, 1, AT_LEAST_0); }
+static int64_t positive_scale_structure(const tt_arg *args, int32_t count) { return met(args, count, 2, ABOVE_0); }
+static int64_t rate_structure(const tt_arg *args, int32_t count) { return met(args, count, 1, ABOVE_0); }
+static int64_t inside_structure(const tt_arg *args, int32_t count) { return met(args, count, 1, INSIDE_UNIT); }
+static int64_t unit_structure(const tt_arg *args, int32_t count) { return met(args, count, 1, IN_UNIT); }
+
+// As std::ostream prints a double.
+static bool demand_number(tt_rule *r, const char *name, tt_demand demand, const char *text, const char *found) {
+  double x = tt_number_in_key(r, name, 1);
+  if (tt_scalar_type(r, name) != TT_DTYPE_INVALID && !meets(demand, x)) {
+    tt_fail(r, TT_ERR_RUNTIME, "%s, but %s%g", text, found, x);
+  }
+  return !tt_failed(r);
 }
 
 // ---- continuous fills ----
+
+static double greatest(tt_dtype dtype) {
+  switch (dtype) {
+    case TT_F16:
+      return 65504;
+    case TT_BF16:
+      return 0x1.fep127;
+    case TT_F64:
+    case TT_C128:
+      return DBL_MAX;
+    default:
+      return FLT_MAX;
+  }
+}
+
+static bool within(double x, double bound) { return x >= -bound && x <= bound; }
+
+static int64_t uniform_structure(const tt_arg *args, int32_t count) {
+  if (count < 3 || args[0].tag != TT_ARG_TENSOR) {
+    return 0;
+  }
+  double low = tt_arg_number(&args[1], 0), high = tt_arg_number(&args[2], 1);
+  double most = greatest((tt_dtype)args[0].u.tensor.dtype);
+  return !within(low, most) || !within(high, most) || low > high || high - low > most;
+}
+
+static bool uniform_fits(tt_rule *r, tt_dtype dtype) {
+  double low = tt_number_in_key(r, "from", 0), high = tt_number_in_key(r, "to", 1), most = greatest(dtype);
+  tt_dtype real = tt_dtype_real(dtype);
+  if (!within(low, most) || !within(high, most)) {
+    tt_fail(r, TT_ERR_RUNTIME, "%s is out of bounds for %s", within(low, most) ? "to" : "from",
+            tt_type_meta_name(real));
+  } else if (low > high) {
+    tt_fail(r, TT_ERR_RUNTIME, "uniform_ expects to return a [from, to) range, but found from=%g > to=%g", low, high);
+  } else if (high - low > most) {
+    tt_fail(r, TT_ERR_RUNTIME,
+            "uniform_ expects to-from <= std::numeric_limits<%s>::max(), but found to=%g and from=%g which result in "
+            "to-from to exceed the limit",
+            tt_type_name(real), high, low);
+  }
+  return !tt_failed(r);
+}
 
 static tt_hlo complex_of(tt_hlo real, tt_dtype dtype) {
   return tt_dtype_is_complex(dtype) ? tt_hlo_complex(real, real) : real;
@@ -35,13 +107,11 @@ static tt_hlo complex_of(tt_hlo real, tt_dtype dtype) {
 
 static void build_uniform(tt_rule *r) {
   const tt_operand *self = float_self(r, "check_uniform_bounds", true);
-  if (!self) {
+  if (!self || !uniform_fits(r, self->dtype)) {
     return;
   }
   tt_dtype compute = tt_opmath(self->dtype), real = tt_dtype_real(compute);
   tt_hlo low = number(r, "from", real), high = number(r, "to", real);
-  tt_device_assert(r, v_le(low, high), TT_ERR_RUNTIME,
-                   "uniform_ expects to return a [from, to) range, but found from > to");
   tt_hlo u = tt_random_uniform(r, self->dtype, self->sizes, self->ndim);
   u = tt_cast(u, compute);
   tt_hlo scale = complex_of(v_sub(high, low), compute), offset = complex_of(low, compute);
@@ -56,9 +126,14 @@ static void build_uniform(tt_rule *r) {
   tt_ret(r, 0, tt_cast(value, self->dtype));
 }
 
-static tt_hlo std_checked(tt_rule *r, tt_hlo std) {
-  const char *text = std && std->rank ? "normal expects all elements of std >= 0.0" : "normal expects std >= 0.0";
-  tt_device_assert(r, v_gec(std, 0), TT_ERR_RUNTIME, "%s", text);
+static tt_hlo std_checked(tt_rule *r, tt_dtype real) {
+  if (!demand_number(r, "std", AT_LEAST_0, "normal expects std >= 0.0", "found std ")) {
+    return NULL;
+  }
+  tt_hlo std = tt_in_number(r, "std", real);
+  if (tt_scalar_type(r, "std") == TT_DTYPE_INVALID) {
+    tt_device_assert(r, v_gec(std, 0), TT_ERR_RUNTIME, "normal expects all elements of std >= 0.0");
+  }
   return std;
 }
 
@@ -70,7 +145,7 @@ static void build_normal_(tt_rule *r) {
   tt_dtype compute = tt_opmath(self->dtype), real = tt_dtype_real(compute);
   tt_hlo z = tt_random_normal(r, compute, self->sizes, self->ndim);
   tt_hlo mean = complex_of(number(r, "mean", real), compute);
-  tt_hlo std = tt_cast(std_checked(r, number(r, "std", real)), compute);
+  tt_hlo std = tt_cast(std_checked(r, real), compute);
   tt_ret(r, 0, tt_cast(v_add(v_mul(z, v_like(std, z)), v_like(mean, z)), self->dtype));
 }
 
@@ -83,13 +158,13 @@ static void build_normal(tt_rule *r) {
     tt_fail(r, TT_ERR_RUNTIME, "normal expects standard deviation to be non-complex");
     return;
   }
+  dtype = tt_asked_dtype(r, dtype);
   if (tt_is_integral(dtype)) {
     tt_fail_dtype(r, "normal_kernel_cpu", dtype);
     return;
   }
   tt_dtype compute = tt_opmath(dtype);
-  tt_hlo xs[2] = {tt_in_number(r, "mean", compute),
-                  tt_cast(std_checked(r, tt_in_number(r, "std", tt_dtype_real(compute))), compute)};
+  tt_hlo xs[2] = {tt_in_number(r, "mean", compute), tt_cast(std_checked(r, tt_dtype_real(compute)), compute)};
   if (!tt_broadcast(r, xs, 2)) {
     return;
   }
@@ -99,27 +174,33 @@ static void build_normal(tt_rule *r) {
 
 enum { E_EXPONENTIAL, E_CAUCHY, E_LOG_NORMAL, E_GEOMETRIC };
 
+static bool draw_fits(tt_rule *r, int32_t kind) {
+  switch (kind) {
+    case E_LOG_NORMAL:
+      return demand_number(r, "std", ABOVE_0, "log_normal_ expects std > 0.0", "found std=");
+    case E_EXPONENTIAL:
+      return demand_number(r, "lambd", ABOVE_0, "exponential_ expects lambda > 0.0", "found lambda=");
+    case E_CAUCHY:
+      return demand_number(r, "sigma", ABOVE_0, "cauchy_ expects sigma > 0.0", "found sigma=");
+    default:
+      return demand_number(r, "p", INSIDE_UNIT, "geometric_ expects p to be in (0, 1)", "got p=");
+  }
+}
+
 static tt_hlo draw(tt_rule *r, int32_t kind, tt_dtype compute, const tt_operand *self) {
   if (kind == E_LOG_NORMAL) {
     tt_hlo z = tt_random_normal(r, compute, self->sizes, self->ndim);
-    tt_hlo std = number(r, "std", compute);
-    tt_device_assert(r, v_gtc(std, 0), TT_ERR_RUNTIME, "log_normal_ expects std > 0.0");
-    return v_exp(v_add(v_mul(z, v_like(std, z)), v_like(number(r, "mean", compute), z)));
+    return v_exp(v_add(v_mul(z, v_like(number(r, "std", compute), z)), v_like(number(r, "mean", compute), z)));
   }
-  tt_hlo u = open_uniform(r, compute, self->sizes, self->ndim);
+  tt_hlo u = tt_open_uniform(r, compute, self->sizes, self->ndim);
   if (kind == E_EXPONENTIAL) {
-    tt_hlo rate = number(r, "lambd", compute);
-    tt_device_assert(r, v_gtc(rate, 0), TT_ERR_RUNTIME, "exponential_ expects lambda > 0.0");
-    return v_div(v_neg(v_log(u)), v_like(rate, u));
+    return v_div(v_neg(v_log(u)), v_like(number(r, "lambd", compute), u));
   }
   if (kind == E_CAUCHY) {
-    tt_hlo sigma = number(r, "sigma", compute);
-    tt_device_assert(r, v_gtc(sigma, 0), TT_ERR_RUNTIME, "cauchy_ expects sigma > 0.0");
     tt_hlo t = tt_hlo_unary(TT_TAN, v_mulc(v_addc(u, -0.5), M_PI));
-    return v_add(v_mul(t, v_like(sigma, u)), v_like(number(r, "median", compute), u));
+    return v_add(v_mul(t, v_like(number(r, "sigma", compute), u)), v_like(number(r, "median", compute), u));
   }
   tt_hlo p = number(r, "p", compute);
-  tt_device_assert(r, v_and(v_gtc(p, 0), v_ltc(p, 1)), TT_ERR_RUNTIME, "geometric_ expects p to be in (0, 1)");
   return tt_hlo_unary(TT_CEIL, v_div(v_log(u), v_like(tt_hlo_unary(TT_LOG1P, v_neg(p)), u)));
 }
 
@@ -142,17 +223,28 @@ static void build_draw(tt_rule *r) {
     }
     return;
   }
+  if (!draw_fits(r, kind)) {
+    return;
+  }
   tt_ret(r, 0, tt_cast(draw(r, kind, whole ? TT_F32 : tt_opmath(self->dtype), self), self->dtype));
 }
 
 // ---- bernoulli ----
 
 static tt_hlo bernoulli_of(tt_rule *r, tt_hlo p, const int64_t *dims, int32_t rank) {
-  if (!p) {
+  return p ? v_lt(tt_random_uniform(r, p->dtype, dims, rank), tt_hlo_broadcast_to(p, dims, rank)) : NULL;
+}
+
+// Probabilities of a floating type, checked on the device.
+static tt_hlo probabilities(tt_rule *r, const char *name) {
+  const tt_operand *by = tt_operand_of(r, name);
+  if (by && !tt_dtype_is_float(by->dtype)) {
+    tt_fail_dtype(r, "bernoulli_tensor_cpu_p_", by->dtype);
     return NULL;
   }
+  tt_hlo p = by ? tt_in_as(r, name, tt_opmath(by->dtype)) : NULL;
   tt_device_assert(r, v_and(v_gec(p, 0), v_lec(p, 1)), TT_ERR_RUNTIME, "bernoulli_ expects p to be in [0, 1]");
-  return v_lt(tt_random_uniform(r, p->dtype, dims, rank), tt_hlo_broadcast_to(p, dims, rank));
+  return p;
 }
 
 static void build_bernoulli_(tt_rule *r) {
@@ -162,15 +254,11 @@ static void build_bernoulli_(tt_rule *r) {
   }
   tt_hlo p;
   if (tt_scalar_type(r, "p") == TT_DTYPE_INVALID) {
-    const tt_operand *by = tt_operand_of(r, "p");
-    if (by && !tt_dtype_is_float(by->dtype)) {
-      tt_fail_dtype(r, "bernoulli_tensor_cpu_p_", by->dtype);
-      return;
-    }
-    p = by ? tt_in_as(r, "p", tt_opmath(by->dtype)) : NULL;
+    p = probabilities(r, "p");
     tt_hlo shape[2] = {p, tt_hlo_const(tt_b(r), TT_PRED, 0, self->sizes, self->ndim)};
     tt_broadcast(r, shape, 2);
   } else {
+    demand_number(r, "p", IN_UNIT, "bernoulli_ expects p to be in [0, 1]", "got p=");
     p = number(r, "p", TT_F32);
   }
   if (tt_dtype_is_complex(self->dtype)) {
@@ -182,10 +270,23 @@ static void build_bernoulli_(tt_rule *r) {
 }
 
 static void build_bernoulli(tt_rule *r) {
-  const tt_operand *self = float_self(r, "bernoulli_tensor_cpu_p_", false);
-  if (self) {
-    tt_hlo p = tt_in_as(r, "self", tt_opmath(self->dtype));
+  const tt_operand *self = tt_operand_of(r, "self");
+  tt_hlo p = probabilities(r, "self");
+  if (p) {
     tt_ret_like(r, 0, tt_cast(bernoulli_of(r, p, self->sizes, self->ndim), self->dtype), "self");
+  }
+}
+
+// Zeros and ones of any type, which the functional form has no say in.
+static void build_bernoulli_out(tt_rule *r) {
+  const tt_operand *self = tt_operand_of(r, "self"), *out = tt_operand_of(r, "out");
+  if (out && tt_dtype_is_complex(out->dtype)) {
+    tt_fail_dtype(r, "bernoulli_tensor_cpu_self_", out->dtype);
+    return;
+  }
+  tt_hlo p = probabilities(r, "self");
+  if (p && out) {
+    tt_ret(r, 0, tt_cast(bernoulli_of(r, p, self->sizes, self->ndim), out->dtype));
   }
 }
 
@@ -209,9 +310,11 @@ static int32_t digits_of(tt_dtype dtype) {
   }
 }
 
-// low + bits % range; a range of 0 stands for 2^64.
+// low + bits % range; a range of 0 stands for 2^64. Numbers below 2^k % range come out more often than the others, by
+// range / 2^k at most: 32 bits do for small ranges and for powers of two, which divide 2^k.
 static tt_hlo whole_numbers(tt_rule *r, const tt_operand *self, int64_t low, uint64_t range) {
-  bool wide = range == 0 || range > UINT32_MAX;
+  bool divides = range <= (uint64_t)1 << 31 && (range & (range - 1)) == 0;
+  bool wide = range == 0 || (range > 1 << 16 && !divides);
   tt_dtype bits_type = wide ? TT_U64 : TT_U32;
   tt_hlo bits = tt_random_bits(r, bits_type, self->sizes, self->ndim);
   if (range != 0) {
@@ -342,7 +445,7 @@ static bool multinomial_fits(tt_rule *r, const tt_operand *self, int64_t samples
 
 // p / Exponential(1) orders the categories like sampling without replacement: the greatest is the first draw.
 static tt_hlo draw_without(tt_rule *r, tt_hlo p, int64_t samples) {
-  tt_hlo noise = v_neg(v_log(open_uniform(r, p->dtype, p->dims, p->rank)));
+  tt_hlo noise = v_neg(v_log(tt_open_uniform(r, p->dtype, p->dims, p->rank)));
   tt_hlo keys = v_div(p, noise);
   tt_hlo places = tt_hlo_iota(tt_b(r), TT_S32, p->dims, 2, 1);
   if (samples > 1) {
@@ -364,7 +467,7 @@ static tt_hlo draw_with(tt_rule *r, tt_hlo p, int64_t samples) {
   const int64_t draws[] = {rows, samples}, cube[] = {rows, samples, categories};
   const int32_t of_row[] = {0, 2}, of_draw[] = {0, 1}, last = 2;
   tt_hlo total = tt_hlo_slice_dim(sums, 1, categories - 1, categories, 1);
-  tt_hlo u = v_mul(open_uniform(r, p->dtype, draws, 2), tt_hlo_broadcast_to(total, draws, 2));
+  tt_hlo u = v_mul(tt_open_uniform(r, p->dtype, draws, 2), tt_hlo_broadcast_to(total, draws, 2));
   tt_hlo above = v_gt(tt_hlo_broadcast_in_dim(sums, cube, 3, of_row), tt_hlo_broadcast_in_dim(u, cube, 3, of_draw));
   tt_hlo possible = v_gtc(p, 0), places = tt_hlo_iota(tt_b(r), TT_S32, p->dims, 2, 1);
   tt_hlo greatest = tt_hlo_reduce(TT_MAX, v_if(possible, places, v_const(places, 0)), (const int32_t[]){1}, 1);
@@ -403,19 +506,22 @@ static void build_multinomial(tt_rule *r) {
 }
 
 #define KIND(op_name, function, which) {.name = "aten::" op_name, .build = function, .kind = which}
+#define CHECKED(op_name, function, which, in_key) \
+  {.name = "aten::" op_name, .build = function, .kind = which, .structure = in_key}
 
 const tt_rule_entry tt_rules_random[] = {
-    KIND("uniform_", build_uniform, 0),
-    KIND("normal_", build_normal_, 0),
-    KIND("normal.Tensor_float", build_normal, 0),
-    KIND("normal.float_Tensor", build_normal, 0),
-    KIND("normal.Tensor_Tensor", build_normal, 0),
-    KIND("exponential_", build_draw, E_EXPONENTIAL),
-    KIND("cauchy_", build_draw, E_CAUCHY),
-    KIND("log_normal_", build_draw, E_LOG_NORMAL),
-    KIND("geometric_", build_draw, E_GEOMETRIC),
-    KIND("bernoulli_.float", build_bernoulli_, 0),
+    CHECKED("uniform_", build_uniform, 0, uniform_structure),
+    CHECKED("normal_", build_normal_, 0, scale_structure),
+    {.name = "aten::normal.Tensor_float", .build = build_normal, .structure = std_structure, .out_dtype = TT_OUT_ANY},
+    {.name = "aten::normal.float_Tensor", .build = build_normal, .out_dtype = TT_OUT_ANY},
+    {.name = "aten::normal.Tensor_Tensor", .build = build_normal, .out_dtype = TT_OUT_ANY},
+    CHECKED("exponential_", build_draw, E_EXPONENTIAL, rate_structure),
+    CHECKED("cauchy_", build_draw, E_CAUCHY, positive_scale_structure),
+    CHECKED("log_normal_", build_draw, E_LOG_NORMAL, positive_scale_structure),
+    CHECKED("geometric_", build_draw, E_GEOMETRIC, inside_structure),
+    CHECKED("bernoulli_.float", build_bernoulli_, 0, unit_structure),
     KIND("bernoulli_.Tensor", build_bernoulli_, 0),
+    KIND("bernoulli.out", build_bernoulli_out, 0),
     KIND("bernoulli", build_bernoulli, 0),
     KIND("random_", build_random, R_PLAIN),
     KIND("random_.from", build_random, R_FROM),

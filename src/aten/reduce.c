@@ -36,12 +36,6 @@ static tt_hlo expanded(const dim_set *d, tt_hlo reduced, tt_hlo like) {
   return like ? tt_expand_reduced(reduced, like->dims, like->rank, d->mask) : NULL;
 }
 
-// The result type that the call asks for, by dtype= or by out=.
-static tt_dtype asked_dtype(tt_rule *r) {
-  const tt_operand *out = tt_operand_of(r, "out");
-  return tt_dtype_arg(r, "dtype", out ? out->dtype : TT_DTYPE_INVALID);
-}
-
 static tt_dtype self_dtype(tt_rule *r) {
   const tt_operand *x = tt_operand_of(r, "self");
   return x ? x->dtype : TT_DTYPE_INVALID;
@@ -52,10 +46,14 @@ enum { KIND_SUM, KIND_NANSUM, KIND_PROD };
 
 static void build_sum(tt_rule *r) {
   const int32_t kind = tt_rule_kind(r);
-  const tt_dtype in = self_dtype(r), asked = asked_dtype(r);
+  const tt_dtype in = self_dtype(r), asked = tt_asked_dtype(r, TT_DTYPE_INVALID);
   const tt_dtype dtype = asked ? asked : tt_is_integral(in) ? TT_S64 : in;
   if (kind == KIND_NANSUM && tt_dtype_is_complex(in)) {
     tt_fail(r, TT_ERR_RUNTIME, "nansum does not support complex inputs");
+    return;
+  }
+  if (kind == KIND_NANSUM && tt_dtype_is_float(in) && !tt_dtype_is_float(dtype)) {
+    tt_fail_dtype(r, "nansum_cpu", dtype);
     return;
   }
   const dim_set d = read_dims(r, "self", true);
@@ -75,11 +73,11 @@ static void build_sum(tt_rule *r) {
 }
 
 static void build_mean(tt_rule *r) {
-  const tt_dtype in = self_dtype(r), asked = asked_dtype(r), dtype = asked ? asked : in;
-  if (tt_is_integral(dtype)) {
+  const tt_dtype in = self_dtype(r), given = tt_dtype_arg(r, "dtype", in), dtype = tt_asked_dtype(r, in);
+  if (tt_is_integral(given) || tt_is_integral(dtype)) {
     tt_fail(r, TT_ERR_RUNTIME,
             "could not infer output dtype. %s dtype must be either a floating point or complex dtype. Got: %s",
-            asked ? "Optional" : "Input", tt_type_name(dtype));
+            tt_has(r, "dtype") ? "Optional" : "Input", tt_type_name(tt_is_integral(given) ? given : dtype));
     return;
   }
   const dim_set d = read_dims(r, "self", true);
@@ -118,6 +116,11 @@ static void build_var(tt_rule *r) {
     return;
   }
   const dim_set d = read_dims(r, "self", true);
+  const tt_operand *out = tt_operand_of(r, "out");
+  if (out && tt_dtype_is_complex(out->dtype) && d.count != tt_hlo_numel(tt_in(r, "self"))) {
+    tt_fail_dtype(r, kind & KIND_STD ? "std_cpu" : "var_cpu", out->dtype);
+    return;
+  }
   tt_hlo x = tt_in_as(r, "self", tt_opmath(dtype));
   tt_hlo mean = tt_mean_of(tt_reduce_mask(TT_SUM, x, d.mask), d.count);
   tt_hlo m2 = tt_reduce_mask(TT_SUM, square_magnitude(v_sub(x, expanded(&d, mean, x))), d.mask);
@@ -243,7 +246,9 @@ static void build_all(tt_rule *r) {
   const dim_set d = read_dims(r, "self", false);
   tt_hlo x = tt_in_as(r, "self", TT_PRED);
   tt_hlo result = tt_reduce_mask(tt_rule_kind(r) == KIND_ALL ? TT_ALL : TT_ANY, x, d.mask);
-  tt_ret(r, 0, with_dims(&d, tt_cast(result, self_dtype(r) == TT_U8 ? TT_U8 : TT_PRED), x));
+  const tt_operand *out = tt_operand_of(r, "out");
+  tt_dtype like = out ? out->dtype : self_dtype(r);
+  tt_ret(r, 0, with_dims(&d, tt_cast(result, like == TT_U8 ? TT_U8 : TT_PRED), x));
 }
 
 static void build_count_nonzero(tt_rule *r) {
@@ -255,6 +260,11 @@ static void build_count_nonzero(tt_rule *r) {
 // ---- logsumexp ----
 static void build_logsumexp(tt_rule *r) {
   const tt_dtype dtype = tt_float_type(r, self_dtype(r));
+  const tt_operand *out = tt_operand_of(r, "out");
+  if (out && tt_is_integral(out->dtype)) {
+    tt_fail(r, TT_ERR_RUNTIME, "Expected floating point type for result tensor, but got: %s", tt_type_name(out->dtype));
+    return;
+  }
   const dim_set d = read_dims(r, "self", true);
   tt_hlo x = tt_in_as(r, "self", tt_opmath(dtype));
   const bool complex = tt_dtype_is_complex(dtype);
@@ -302,6 +312,13 @@ static void build_norm(tt_rule *r) {
             tt_type_name(dtype));
     return;
   }
+  if (tt_promote_types(in, dtype) != dtype) {
+    tt_fail(r, TT_ERR_RUNTIME,
+            "linalg.vector_norm: the dtype of the input (%s) should be convertible without narrowing to the specified "
+            "dtype (%s)",
+            tt_type_name(in), tt_type_name(dtype));
+    return;
+  }
   const dim_set d = read_dims(r, "self", true);
   if (d.count == 0 && (p < 0 || isinf(p))) {
     tt_fail(r, TT_ERR_RUNTIME,
@@ -315,17 +332,27 @@ static void build_norm(tt_rule *r) {
 }
 
 #define ENTRY(rule_name, function, rule_kind) {.name = "aten::" rule_name, .build = function, .kind = rule_kind}
+#define ENTRY_OUT(rule_name, function, rule_kind, accepted) \
+  {.name = "aten::" rule_name, .build = function, .kind = rule_kind, .out_dtype = accepted}
 
 const tt_rule_entry tt_rules_reduce[] = {
-    ENTRY("sum", build_sum, KIND_SUM),
-    ENTRY("sum.dim_IntList", build_sum, KIND_SUM),
-    ENTRY("nansum", build_sum, KIND_NANSUM),
-    ENTRY("prod", build_sum, KIND_PROD),
-    ENTRY("prod.dim_int", build_sum, KIND_PROD),
-    ENTRY("mean", build_mean, 0),
-    ENTRY("mean.dim", build_mean, 0),
-    {.name = "aten::var.correction", .build = build_var, .kind = KIND_VAR, .special_values = "correction=0,1"},
-    {.name = "aten::std.correction", .build = build_var, .kind = KIND_STD, .special_values = "correction=0,1"},
+    ENTRY_OUT("sum", build_sum, KIND_SUM, TT_OUT_ANY),
+    ENTRY_OUT("sum.dim_IntList", build_sum, KIND_SUM, TT_OUT_ANY),
+    ENTRY_OUT("nansum", build_sum, KIND_NANSUM, TT_OUT_ANY),
+    ENTRY_OUT("prod", build_sum, KIND_PROD, TT_OUT_ANY),
+    ENTRY_OUT("prod.dim_int", build_sum, KIND_PROD, TT_OUT_ANY),
+    ENTRY_OUT("mean", build_mean, 0, TT_OUT_CAST),
+    ENTRY_OUT("mean.dim", build_mean, 0, TT_OUT_ANY),
+    {.name = "aten::var.correction",
+     .out_dtype = TT_OUT_CAST,
+     .build = build_var,
+     .kind = KIND_VAR,
+     .special_values = "correction=0,1"},
+    {.name = "aten::std.correction",
+     .out_dtype = TT_OUT_CAST,
+     .build = build_var,
+     .kind = KIND_STD,
+     .special_values = "correction=0,1"},
     {.name = "aten::var_mean.correction",
      .build = build_var,
      .kind = KIND_VAR | WITH_MEAN,
@@ -339,8 +366,8 @@ const tt_rule_entry tt_rules_reduce[] = {
     ENTRY("aminmax", build_amax, KIND_BOTH),
     ENTRY("_aminmax", build_amax, KIND_BOTH),
     ENTRY("_aminmax.dim", build_amax, KIND_BOTH),
-    ENTRY("max", build_amax, KIND_MAX),
-    ENTRY("min", build_amax, KIND_MIN),
+    ENTRY_OUT("max", build_amax, KIND_MAX, TT_OUT_CAST),
+    ENTRY_OUT("min", build_amax, KIND_MIN, TT_OUT_CAST),
     ENTRY("max.dim", build_max_dim, KIND_MAX),
     ENTRY("min.dim", build_max_dim, KIND_MIN),
     ENTRY("argmax", build_argmax, KIND_MAX),
@@ -353,7 +380,7 @@ const tt_rule_entry tt_rules_reduce[] = {
     ENTRY("any.dims", build_all, KIND_ANY),
     ENTRY("count_nonzero", build_count_nonzero, 0),
     ENTRY("count_nonzero.dim_IntList", build_count_nonzero, 0),
-    ENTRY("logsumexp", build_logsumexp, 0),
+    ENTRY_OUT("logsumexp", build_logsumexp, 0, TT_OUT_ANY),
     {.name = "aten::norm.Scalar", .build = build_norm, .static_args = "p"},
     {.name = "aten::norm.ScalarOpt_dim", .build = build_norm, .static_args = "p"},
     {.name = "aten::norm.ScalarOpt_dim_dtype", .build = build_norm, .static_args = "p"},

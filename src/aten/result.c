@@ -64,18 +64,36 @@ static bool same_sizes(const tt_operand *x, const int64_t *sizes, int32_t ndim) 
   return x->ndim == ndim && !memcmp(x->sizes, sizes, sizeof *sizes * (size_t)ndim);
 }
 
-// No overlap and no gap.
-static bool is_dense(const tt_operand *x) {
-  tt_view view = {x->ndim, x->sizes, x->strides, 0};
+static int64_t numel_of(const tt_operand *x) {
   int64_t numel = 1;
   for (int32_t i = 0; i < x->ndim; i++) {
     numel *= x->sizes[i];
+  }
+  return numel;
+}
+
+// No overlap and no gap; an empty tensor has neither.
+static bool is_dense(const tt_operand *x) {
+  int64_t numel = numel_of(x);
+  for (int32_t i = 0; i < x->ndim && numel > 0; i++) {
     if (x->sizes[i] > 1 && x->strides[i] == 0) {
       return false;
     }
   }
+  tt_view view = {x->ndim, x->sizes, x->strides, 0};
   tt_shape shape = {1, &numel, numel};
-  return numel > 0 && tt_view_classify(&shape, &view) == TT_VIEW_FULL;
+  return numel == 0 || tt_view_classify(&shape, &view) == TT_VIEW_FULL;
+}
+
+// As PyTorch's is_contiguous(): an empty tensor always is.
+static bool is_contiguous(const tt_operand *x) {
+  int64_t stride = 1;
+  bool row_major = true;
+  for (int32_t i = x->ndim - 1; i >= 0; i--) {
+    row_major = row_major && (x->sizes[i] == 1 || x->strides[i] == stride);
+    stride *= x->sizes[i];
+  }
+  return row_major || numel_of(x) == 0;
 }
 
 static void identity_order(int32_t ndim, int32_t *order) {
@@ -84,14 +102,28 @@ static void identity_order(int32_t ndim, int32_t *order) {
   }
 }
 
-// Layout as TensorIterator allocates it for these operands.
-static void layout_from(tt_ret_record *ret, const tt_operand *const *operands, int32_t count) {
+static bool is_identity(const int32_t *order, int32_t ndim) {
+  bool same = true;
+  for (int32_t i = 0; i < ndim; i++) {
+    same = same && order[i] == i;
+  }
+  return same;
+}
+
+// Layout as TensorIterator allocates it for these operands; `broadcast` if there are others, of other sizes (numbers
+// too), so that none of its short cuts is taken.
+static void layout_from(tt_ret_record *ret, const tt_operand *const *operands, int32_t count, bool broadcast) {
   const int64_t *sizes = ret->value->dims;
   int32_t ndim = ret->value->rank;
-  bool same = count > 0;
+  bool same = count > 0, contiguous = count > 0;
   for (int32_t i = 0; i < count; i++) {
-    same = same && same_sizes(operands[i], sizes, ndim) && is_dense(operands[i]) &&
+    bool whole = same_sizes(operands[i], sizes, ndim) && !broadcast;
+    contiguous = contiguous && whole && is_contiguous(operands[i]);
+    same = same && whole && is_dense(operands[i]) &&
            !memcmp(operands[i]->strides, operands[0]->strides, sizeof *sizes * (size_t)ndim);
+  }
+  if (contiguous) {
+    return;  // in order already, with the strides that follow from the sizes
   }
   if (same) {
     tt_view view = {ndim, sizes, operands[0]->strides, 0};
@@ -99,6 +131,18 @@ static void layout_from(tt_ret_record *ret, const tt_operand *const *operands, i
     ret->strides = operands[0]->strides;
   } else {
     iterator_order(operands, count, sizes, ndim, ret->order);
+    ret->zero_strides = broadcast && !is_identity(ret->order, ndim);
+  }
+}
+
+// Layout as empty_like() gives it: the operand's own strides where it is dense.
+static void layout_like(tt_ret_record *ret, const tt_operand *like) {
+  if (is_dense(like)) {
+    tt_view view = {like->ndim, like->sizes, like->strides, 0};
+    tt_view_memory_order(&view, ret->order);
+    ret->strides = like->strides;
+  } else {
+    layout_from(ret, &like, 1, false);
   }
 }
 
@@ -116,7 +160,7 @@ static tt_ret_record *add_ret(tt_rule *r, int32_t position, tt_hlo value) {
   return ret;
 }
 
-static bool can_cast(tt_dtype from, tt_dtype to) {
+bool tt_can_cast(tt_dtype from, tt_dtype to) {
   bool to_float = tt_dtype_is_float(to) || tt_dtype_is_complex(to);
   return !(tt_dtype_is_complex(from) && !tt_dtype_is_complex(to)) && !(tt_dtype_is_float(from) && !to_float) &&
          !(from != TT_PRED && to == TT_PRED);
@@ -132,8 +176,38 @@ static const char *sizes_text(tt_rule *r, const int64_t *sizes, int32_t ndim) {
   return copy ? copy : "";
 }
 
+// Whether a written tensor may have the dtype `dtype`. In-place results may always be cast.
+static bool accepts_dtype(tt_rule *r, tt_hlo value, tt_dtype dtype, tt_out_dtype accepted) {
+  if (value->dtype == dtype || accepted == TT_OUT_ANY) {
+    return true;
+  }
+  if (accepted == TT_OUT_EXACT) {
+    tt_fail(r, TT_ERR_RUNTIME, "Expected out tensor to have dtype %s, but got %s instead", tt_type_name(value->dtype),
+            tt_type_name(dtype));
+    return false;
+  }
+  if (!tt_can_cast(value->dtype, dtype)) {
+    tt_fail(r, TT_ERR_RUNTIME, "result type %s can't be cast to the desired output type %s", tt_type_name(value->dtype),
+            tt_type_name(dtype));
+    return false;
+  }
+  return true;
+}
+
+static const int64_t *dense_strides(tt_rule *r, tt_hlo value, const int32_t *order, bool zero_strides) {
+  int64_t *strides = tt_arena_alloc(&r->out->arena, sizeof(int64_t) * (size_t)(value->rank + 1));
+  int64_t stride = 1;
+  for (int32_t i = value->rank - 1; strides && i >= 0; i--) {
+    int32_t dim = order[i];
+    strides[dim] = stride;
+    stride *= value->dims[dim] > 1 || zero_strides ? value->dims[dim] : 1;
+  }
+  return strides;
+}
+
 // Records a write of `value` to a tensor among the arguments.
-static void write_tensor(tt_rule *r, int32_t position, int32_t index, bool is_out, tt_hlo value) {
+static void write_tensor(tt_rule *r, int32_t position, int32_t index, bool is_out, tt_out_dtype accepted,
+                         tt_hlo value) {
   if (!value || index < 0 || tt_failed(r)) {
     return;
   }
@@ -143,15 +217,14 @@ static void write_tensor(tt_rule *r, int32_t position, int32_t index, bool is_ou
     tt_fail(r, TT_ERR_RUNTIME, "the tensor written to is on the CPU: move it to the device first");
     return;
   }
-  if (!can_cast(value->dtype, dtype)) {
-    tt_fail(r, TT_ERR_RUNTIME, "result type %s can't be cast to the desired output type %s", tt_type_name(value->dtype),
-            tt_type_name(dtype));
+  if (!accepts_dtype(r, value, dtype, accepted)) {
     return;
   }
   if (!same_sizes(&r->operands[index], value->dims, value->rank)) {
     if (is_out) {
       if (r->out->resize_arg < 0) {
         r->out->resize_sizes = tt_arena_copy(&r->out->arena, value->dims, sizeof(int64_t) * (size_t)value->rank);
+        r->out->resize_strides = r->out_order ? dense_strides(r, value, r->out_order, false) : NULL;
         r->out->resize_ndim = value->rank;
         for (int32_t i = 0; i < r->call->arg_count; i++) {
           if (r->call->first_tensor[i] == index && r->call->args[i].tag == TT_ARG_TENSOR) {
@@ -165,7 +238,7 @@ static void write_tensor(tt_rule *r, int32_t position, int32_t index, bool is_ou
             sizes_text(r, t->tensor->sizes, t->tensor->ndim), sizes_text(r, value->dims, value->rank));
     return;
   }
-  for (int32_t i = 0; i < t->tensor->ndim; i++) {
+  for (int32_t i = 0; i < t->tensor->ndim && numel_of(&r->operands[index]) > 0; i++) {
     if (t->tensor->strides[i] == 0 && t->tensor->sizes[i] > 1) {
       tt_fail(r, TT_ERR_RUNTIME,
               "unsupported operation: more than one element of the written-to tensor refers to a single memory "
@@ -187,59 +260,88 @@ static int32_t alias_of(const tt_rule *r, int32_t i) {
 }
 
 // True if result i was recorded as a write.
-static bool ret_is_write(tt_rule *r, int32_t i, tt_hlo value) {
+static bool ret_is_write(tt_rule *r, int32_t i, tt_hlo value, tt_out_dtype usual) {
   int32_t alias = alias_of(r, i);
   if (alias < 0) {
     return false;
   }
   if (alias < r->call->arg_count && r->call->args[alias].tag == TT_ARG_TENSOR) {
-    write_tensor(r, i, r->call->first_tensor[alias], r->call->op->args[alias].is_out, value);
+    bool is_out = r->call->op->args[alias].is_out;
+    tt_out_dtype accepted = r->out_dtype == TT_OUT_AUTO ? usual : r->out_dtype;
+    if (!is_out && accepted == TT_OUT_EXACT) {
+      accepted = TT_OUT_CAST;
+    } else if (is_out && accepted == TT_OUT_ANY && tt_has(r, "dtype")) {
+      accepted = TT_OUT_EXACT;
+    }
+    write_tensor(r, i, r->call->first_tensor[alias], is_out, accepted, value);
   }
   return true;
 }
 
 void tt_ret(tt_rule *r, int32_t i, tt_hlo value) {
-  if (value && !ret_is_write(r, i, value)) {
+  if (value && !ret_is_write(r, i, value, TT_OUT_EXACT)) {
     add_ret(r, i, value);
   }
 }
 
 void tt_ret_elementwise(tt_rule *r, int32_t i, tt_hlo value) {
-  if (!value || ret_is_write(r, i, value)) {
+  if (!value || ret_is_write(r, i, value, TT_OUT_CAST)) {
     return;
   }
   const tt_operand *operands[TT_MAX_ARGS];
   int32_t count = 0;
+  bool broadcast = false;
   for (int32_t a = 0; a < r->call->arg_count; a++) {
-    if (r->call->args[a].tag == TT_ARG_TENSOR && !r->operands[r->call->first_tensor[a]].is_host &&
-        r->operands[r->call->first_tensor[a]].ndim <= value->rank) {
-      operands[count++] = &r->operands[r->call->first_tensor[a]];
+    const char *name = r->call->op->args[a].name;
+    if (r->call->args[a].tag == TT_ARG_NUMBER && (!strcmp(name, "other") || !strcmp(name, "self"))) {
+      broadcast = true;  // PyTorch makes it a tensor
+    }
+    if (r->call->args[a].tag != TT_ARG_TENSOR) {
+      continue;
+    }
+    const tt_operand *x = &r->operands[r->call->first_tensor[a]];
+    broadcast = broadcast || !same_sizes(x, value->dims, value->rank);
+    if (!x->is_host && x->ndim <= value->rank) {
+      operands[count++] = x;
     }
   }
   tt_ret_record *ret = add_ret(r, i, value);
   if (ret) {
-    layout_from(ret, operands, count);
+    layout_from(ret, operands, count, broadcast);
   }
 }
 
 void tt_ret_like(tt_rule *r, int32_t i, tt_hlo value, const char *name) {
-  if (!value || ret_is_write(r, i, value)) {
+  if (!value || ret_is_write(r, i, value, TT_OUT_EXACT)) {
     return;
   }
   const tt_operand *like = tt_operand_of(r, name);
   tt_ret_record *ret = add_ret(r, i, value);
   if (ret && like && same_sizes(like, value->dims, value->rank)) {
-    layout_from(ret, &like, 1);
+    layout_like(ret, like);
   }
 }
 
-void tt_ret_ordered(tt_rule *r, int32_t i, tt_hlo value, const int32_t *order) {
-  if (!value || ret_is_write(r, i, value)) {
-    return;
+static tt_ret_record *ret_ordered(tt_rule *r, int32_t i, tt_hlo value, const int32_t *order) {
+  r->out_order = order;
+  bool is_write = !value || ret_is_write(r, i, value, TT_OUT_EXACT);
+  r->out_order = NULL;
+  if (is_write) {
+    return NULL;
   }
   tt_ret_record *ret = add_ret(r, i, value);
   if (ret) {
     memcpy(ret->order, order, sizeof *order * (size_t)value->rank);
+  }
+  return ret;
+}
+
+void tt_ret_ordered(tt_rule *r, int32_t i, tt_hlo value, const int32_t *order) { ret_ordered(r, i, value, order); }
+
+void tt_ret_iterated(tt_rule *r, int32_t i, tt_hlo value, const int32_t *order) {
+  tt_ret_record *ret = ret_ordered(r, i, value, order);
+  if (ret) {
+    ret->zero_strides = !is_identity(order, value->rank);
   }
 }
 
@@ -259,7 +361,7 @@ void tt_ret_list(tt_rule *r, int32_t i, int32_t index, tt_hlo value) {
   if (list >= 0) {
     if (list < r->call->arg_count && r->call->args[list].tag == TT_ARG_TENSORS &&
         (uint32_t)index < r->call->args[list].count) {
-      write_tensor(r, -1, r->call->first_tensor[list] + index, false, value);
+      write_tensor(r, -1, r->call->first_tensor[list] + index, false, TT_OUT_CAST, value);
     }
     return;
   }
@@ -273,7 +375,7 @@ void tt_ret_list(tt_rule *r, int32_t i, int32_t index, tt_hlo value) {
   if (self && self->tag == TT_ARG_TENSORS && (uint32_t)index < self->count) {
     const tt_operand *like = tt_operand_at(r, "self", index);
     if (like && same_sizes(like, value->dims, value->rank)) {
-      layout_from(ret, &like, 1);
+      layout_like(ret, like);
     }
   }
 }
@@ -281,7 +383,7 @@ void tt_ret_list(tt_rule *r, int32_t i, int32_t index, tt_hlo value) {
 void tt_write(tt_rule *r, const char *name, tt_hlo value) { tt_write_at(r, name, 0, value); }
 
 void tt_write_at(tt_rule *r, const char *name, int32_t index, tt_hlo value) {
-  write_tensor(r, -1, tt_rule_tensor_index(r, name, index), false, value);
+  write_tensor(r, -1, tt_rule_tensor_index(r, name, index), false, TT_OUT_CAST, value);
 }
 
 // ---- finishing ----
@@ -307,17 +409,6 @@ static tt_output *add_output(tt_rule *r, output_list *list, tt_hlo value, tt_out
   list->values[list->count++] = value;
   r->out->output_count = list->count;
   return output;
-}
-
-static const int64_t *dense_strides(tt_rule *r, const tt_ret_record *ret) {
-  int64_t *strides = tt_arena_alloc(&r->out->arena, sizeof(int64_t) * (size_t)(ret->value->rank + 1));
-  int64_t stride = 1;
-  for (int32_t i = ret->value->rank - 1; strides && i >= 0; i--) {
-    int32_t dim = ret->order[i];
-    strides[dim] = stride;
-    stride *= ret->value->dims[dim] > 1 ? ret->value->dims[dim] : 1;
-  }
-  return strides;
 }
 
 static void add_result(tt_rule *r, output_list *list, tt_result result) {
@@ -347,7 +438,7 @@ static void finish_ret(tt_rule *r, output_list *list, const tt_ret_record *ret) 
     result.sizes = tt_arena_copy(&r->out->arena, ret->value->dims, sizeof(int64_t) * (size_t)ret->value->rank);
     result.strides = ret->strides
                          ? tt_arena_copy(&r->out->arena, ret->strides, sizeof(int64_t) * (size_t)ret->value->rank)
-                         : dense_strides(r, ret);
+                         : dense_strides(r, ret->value, ret->order, ret->zero_strides);
     result.nbytes = output->nbytes;
   }
   if (ret->position >= 0) {

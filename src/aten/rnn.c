@@ -67,6 +67,21 @@ static void build_lstm(tt_rule *r) {
   tt_ret(r, 2, tt_cast(joined(gates, LSTM_GATES), x->dtype));
 }
 
+// The parts that the forward pass left in the workspace.
+static bool read_saved(tt_rule *r, tt_dtype compute, int32_t count, tt_hlo *parts) {
+  const tt_operand *w = tt_operand_of(r, "workspace");
+  if (w->ndim != 2 || w->sizes[1] % count) {
+    tt_fail(r, TT_ERR_RUNTIME, "a workspace of size %s, which the forward pass did not make",
+            tt_dims_text(w->sizes, w->ndim).text);
+    return false;
+  }
+  tt_hlo saved = tt_in_as(r, "workspace", compute);
+  for (int32_t i = 0; i < count; i++) {
+    parts[i] = part(saved, i, count);
+  }
+  return !tt_failed(r);
+}
+
 // Sums over all but the last dim: a bias' gradient.
 static void ret_bias(tt_rule *r, int32_t i, tt_hlo g, tt_dtype dtype) {
   if (tt_bool(r, "has_bias", false)) {
@@ -86,9 +101,9 @@ static void build_lstm_backward(tt_rule *r) {
     return;
   }
   const tt_dtype compute = tt_opmath(w->dtype);
-  tt_hlo saved = tt_in_as(r, "workspace", compute), gate[LSTM_GATES];
-  for (int32_t i = 0; i < LSTM_GATES; i++) {
-    gate[i] = part(saved, i, LSTM_GATES);
+  tt_hlo gate[LSTM_GATES];
+  if (!read_saved(r, compute, LSTM_GATES, gate)) {
+    return;
   }
   tt_hlo tanh_c = tanh_of(tt_in_as(r, "cy", compute)), dh = gy ? tt_in_as(r, "grad_hy", compute) : v_const(tanh_c, 0);
   tt_hlo dc = times_tanh_slope(v_mul(dh, gate[3]), tanh_c);
@@ -125,9 +140,9 @@ static void build_gru_backward(tt_rule *r) {
     return;
   }
   const tt_dtype compute = tt_opmath(w->dtype);
-  tt_hlo saved = tt_in_as(r, "workspace", compute), dh = tt_in_as(r, "grad_hy", compute), of[GRU_SAVED];
-  for (int32_t i = 0; i < GRU_SAVED; i++) {
-    of[i] = part(saved, i, GRU_SAVED);
+  tt_hlo dh = tt_in_as(r, "grad_hy", compute), of[GRU_SAVED];
+  if (!read_saved(r, compute, GRU_SAVED, of)) {
+    return;
   }
   tt_hlo reset = of[0], update = of[1], fresh = of[2], hx = of[3], hidden = of[4];
   tt_hlo d_update = times_slope(v_mul(dh, v_sub(hx, fresh)), update);

@@ -218,6 +218,13 @@ const char *tt_string(tt_rule *r, const char *name) {
 
 tt_dtype tt_dtype_arg(tt_rule *r, const char *name, tt_dtype if_none) { return (tt_dtype)tt_int(r, name, if_none); }
 
+tt_dtype tt_asked_dtype(tt_rule *r, tt_dtype if_none) {
+  const tt_operand *out = r->out_dtype == TT_OUT_ANY ? tt_operand_of(r, "out") : NULL;
+  return tt_dtype_arg(r, "dtype", out ? out->dtype : if_none);
+}
+
+void tt_accept_out_dtype(tt_rule *r, tt_out_dtype accepted) { r->out_dtype = accepted; }
+
 // ---- numbers ----
 static const tt_number *number_at(tt_rule *r, const char *name, int32_t index) {
   const tt_arg *arg = tt_rule_arg(r, name);
@@ -232,21 +239,17 @@ static const tt_number *number_at(tt_rule *r, const char *name, int32_t index) {
 
 tt_dtype tt_scalar_type_at(tt_rule *r, const char *name, int32_t index) {
   const tt_number *number = number_at(r, name, index);
-  return number ? number->type : TT_DTYPE_INVALID;
+  return !number ? TT_DTYPE_INVALID : number->type == TT_U64 ? TT_S64 : number->type;
 }
 
 tt_dtype tt_scalar_type(tt_rule *r, const char *name) { return tt_scalar_type_at(r, name, 0); }
-
-static double number_double(const tt_number *number) {
-  return number->type == TT_F64 || number->type == TT_C128 ? number->u.f[0] : (double)number->u.i;
-}
 
 static bool number_known(tt_rule *r, const char *name, const tt_number *number, double *out_value) {
   const tt_op_arg *arg = &r->call->op->args[tt_rule_arg_index(r, name)];
   if (!number || (!arg->is_static && !tt_op_arg_known(arg, number))) {
     return false;
   }
-  *out_value = number_double(number);
+  *out_value = tt_number_double(number);
   return true;
 }
 
@@ -257,7 +260,7 @@ bool tt_scalar_known(tt_rule *r, const char *name, double *out_value) {
 
 double tt_static_double(tt_rule *r, const char *name, double if_none) {
   const tt_number *number = number_at(r, name, 0);
-  return number ? number_double(number) : if_none;
+  return number ? tt_number_double(number) : if_none;
 }
 
 bool tt_operand_known(tt_rule *r, const char *name, double *out_value) {
@@ -342,14 +345,16 @@ static void describe_operands(tt_rule *r) {
 
 tt_status *tt_rule_run(const tt_call_info *call, tt_lowered *out) {
   *out = (tt_lowered){.generator_arg = -1, .resize_arg = -1};
-  tt_rule rule = {.call = call, .out = out};
+  tt_rule rule = {.call = call, .out = out, .out_dtype = call->op->out_dtype};
   rule.operands = tt_arena_alloc(&out->arena, sizeof *rule.operands * (size_t)(call->tensor_count + 1));
   if (!rule.operands) {
     return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
   }
   TT_TRY(tt_hlo_builder_create(call->op->short_name, &rule.b));
   describe_operands(&rule);
-  call->op->rule->build(&rule);
+  if (tt_tpu_has_operands(&rule)) {
+    call->op->rule->build(&rule);
+  }
   tt_status *status = tt_rule_finish(&rule);
   tt_hlo_builder_free(rule.b);
   if (status) {

@@ -18,6 +18,14 @@
 typedef struct tt_rule tt_rule;
 struct tt_arg;
 
+// Which dtypes an out= tensor may have beside the result's own.
+typedef enum tt_out_dtype {
+  TT_OUT_AUTO,   // TT_OUT_CAST for results of tt_ret_elementwise(), TT_OUT_EXACT for others
+  TT_OUT_EXACT,  // none
+  TT_OUT_CAST,   // those that the result's may be cast to: not from complex to real, float to integer, number to bool
+  TT_OUT_ANY,
+} tt_out_dtype;
+
 typedef struct tt_rule_entry {
   const char *name;  // "aten::add.Tensor": the functional form, or an in-place one that has no functional
   void (*build)(tt_rule *r);
@@ -30,6 +38,10 @@ typedef struct tt_rule_entry {
   // A number made of the arguments that goes into the key, where a shape depends on operands (arange's size); NULL:
   // none.
   int64_t (*structure)(const struct tt_arg *args, int32_t count);
+  tt_out_dtype out_dtype;
+  // Operands whose memory the written tensor must not share: "self,index". Others may be the written tensor itself, but
+  // not lie across it. NULL: none.
+  const char *apart;
   bool overwrites;  // the rule does not read the tensor that it returns (zero_): what that held is not in the key
 } tt_rule_entry;
 
@@ -41,6 +53,9 @@ int32_t tt_rule_kind(const tt_rule *r);
 tt_hlo_builder *tt_b(tt_rule *r);
 const char *tt_rule_name(const tt_rule *r);  // "add", "add_", for messages
 bool tt_rule_is_cpu(const tt_rule *r);       // compiling for XLA:CPU: a rule may choose other forms
+// True on XLA:CPU, and on a TPU that has this rule for this dtype, along a dim of so many points; else fails. (Operands
+// of a dtype that a TPU lacks altogether are refused before the rule runs.)
+bool tt_tpu_has(tt_rule *r, tt_dtype dtype, int64_t points);
 tt_hlo_precision tt_matmul_precision(const tt_rule *r);
 tt_dtype tt_default_dtype(const tt_rule *r);  // torch.get_default_dtype()
 bool tt_failed(const tt_rule *r);
@@ -77,6 +92,8 @@ const int64_t *tt_ints(tt_rule *r, const char *name, int32_t *out_count);  // NU
 int64_t tt_ints_numel(tt_rule *r, const char *name);
 const char *tt_string(tt_rule *r, const char *name);                    // NULL for None
 tt_dtype tt_dtype_arg(tt_rule *r, const char *name, tt_dtype if_none);  // a ScalarType? argument
+// The type that the call asks for: by dtype=, or by out= in a rule that takes any (TT_OUT_ANY).
+tt_dtype tt_asked_dtype(tt_rule *r, tt_dtype if_none);
 // Dimension argument, wrapped to [0, ndim); IndexError as PyTorch's when out of range (ndim 0 counts as 1).
 int32_t tt_dim(tt_rule *r, const char *name, int32_t ndim);
 int32_t tt_wrap_dim(tt_rule *r, int64_t dim, int32_t ndim);
@@ -135,6 +152,9 @@ tt_hlo tt_random_uniform(tt_rule *r, tt_dtype dtype, const int64_t *dims, int32_
 tt_hlo tt_random_normal(tt_rule *r, tt_dtype dtype, const int64_t *dims, int32_t rank);
 
 // ---- results ----
+// In place of the entry's, where it depends on the operands. Before the result is named.
+void tt_accept_out_dtype(tt_rule *r, tt_out_dtype accepted);
+bool tt_can_cast(tt_dtype from, tt_dtype to);  // as TT_OUT_CAST says
 // Result i. Where the schema says that result i aliases an argument (in-place, out=) this writes that argument,
 // cast to its dtype; in-place shapes must agree. New tensors are contiguous.
 void tt_ret(tt_rule *r, int32_t i, tt_hlo value);
@@ -145,6 +165,9 @@ void tt_ret_elementwise(tt_rule *r, int32_t i, tt_hlo value);
 void tt_ret_like(tt_rule *r, int32_t i, tt_hlo value, const char *name);
 // Dense strides given by the order of dims in memory, outermost first.
 void tt_ret_ordered(tt_rule *r, int32_t i, tt_hlo value, const int32_t *order);
+// The same; where the order is not that of the dims, one of size 0 makes the strides outside it 0, as in
+// TensorIterator.
+void tt_ret_iterated(tt_rule *r, int32_t i, tt_hlo value, const int32_t *order);
 // Result i is an undefined tensor (a gradient that the output mask does not want).
 void tt_ret_none(tt_rule *r, int32_t i);
 // One element of a Tensor[] result; call with index 0, 1, ... in order.

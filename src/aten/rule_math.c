@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aten/internal.h"
 #include "aten/pointwise.h"
 
 // ---- types ----
@@ -222,7 +223,7 @@ static tt_hlo float_to_u64(tt_hlo x) {
   tt_hlo one = tt_hlo_const_int(tt_hlo_builder_of(x), TT_U64, 1, high->dims, high->rank);
   tt_hlo shift = tt_hlo_const_int(tt_hlo_builder_of(x), TT_U64, 63, high->dims, high->rank);
   high = tt_hlo_binary(TT_XOR, high, tt_hlo_binary(TT_SHIFT_LEFT, one, shift));
-  return tt_hlo_select(tt_hlo_compare(TT_LT, x, half), low, high);
+  return tt_hlo_select(tt_hlo_compare(TT_GE, x, half), high, low);  // NaN: the lowest s64's bits
 }
 
 static tt_hlo float_to_int(tt_hlo x, tt_dtype dtype) {
@@ -255,6 +256,42 @@ static tt_hlo to_complex(tt_hlo x, tt_dtype dtype) {
   return tt_hlo_complex(real, tt_hlo_const_like(real, 0));
 }
 
+static tt_hlo bits_const(tt_hlo x, uint32_t value) {
+  return tt_hlo_const_int(tt_hlo_builder_of(x), TT_S32, (int64_t)value, x->dims, x->rank);
+}
+
+// float32 rounded once, to nearest even, as c10 does (XLA:CPU goes through float16), in the bits of the two formats.
+static tt_hlo to_float8(tt_hlo x, tt_dtype dtype) {
+  if (!x) {
+    return NULL;
+  }
+  const bool wide = dtype == TT_F8E5M2;
+  const int32_t dropped = wide ? 21 : 20, bias = wide ? 15 : 7, low = wide ? 16 : 9;
+  tt_hlo bits = tt_hlo_bitcast_convert(x, TT_S32);
+  if (!bits) {
+    return NULL;
+  }
+  tt_hlo sign =
+      tt_hlo_select(tt_hlo_compare(TT_LT, bits, bits_const(bits, 0)), bits_const(bits, 0x80), bits_const(bits, 0));
+  tt_hlo size = tt_hlo_binary(TT_AND, bits, bits_const(bits, 0x7fffffff)), shift = bits_const(bits, (uint32_t)dropped);
+  tt_hlo odd = tt_hlo_binary(TT_AND, tt_hlo_binary(TT_SHIFT_RIGHT_LOGICAL, size, shift), bits_const(bits, 1));
+  tt_hlo up = tt_hlo_binary(TT_ADD, odd, bits_const(bits, (1u << (dropped - 1)) - 1));
+  const uint32_t rebias = (uint32_t)(127 - bias) << 23;
+  tt_hlo normal = tt_hlo_binary(TT_ADD, tt_hlo_binary(TT_SUBTRACT, size, bits_const(bits, rebias)), up);
+  normal = tt_hlo_binary(TT_SHIFT_RIGHT_LOGICAL, normal, shift);
+  // Below the normal numbers: a whole number of the smallest one.
+  tt_hlo steps = tt_hlo_binary(TT_MULTIPLY, tt_hlo_unary(TT_ABS, x), tt_hlo_const_like(x, ldexp(1, low)));
+  tt_hlo small = tt_hlo_convert(tt_hlo_unary(TT_ROUND_EVEN, steps), TT_S32);
+  tt_hlo value = tt_hlo_select(tt_hlo_compare(TT_LT, size, bits_const(bits, rebias + (1u << 23))), small, normal);
+  // float8_e5m2 overflows to infinity; float8_e4m3fn has none, and c10 stops at 448.
+  const uint32_t past = (uint32_t)(127 + (wide ? 16 : 9)) << 23, most = wide ? 0x7c : 0x7e;
+  value = tt_hlo_select(tt_hlo_compare(TT_GE, size, bits_const(bits, past)), bits_const(bits, most), value);
+  value = tt_hlo_binary(TT_MINIMUM, value, bits_const(bits, most));
+  value = tt_hlo_select(tt_hlo_compare(TT_GT, size, bits_const(bits, 0x7f800000)), bits_const(bits, 0x7f), value);
+  value = tt_hlo_binary(TT_OR, value, sign);
+  return tt_hlo_bitcast_convert(tt_hlo_convert(value, TT_U8), dtype);
+}
+
 tt_hlo tt_cast(tt_hlo x, tt_dtype dtype) {
   if (!x || x->dtype == dtype) {
     return x;
@@ -275,9 +312,8 @@ tt_hlo tt_cast(tt_hlo x, tt_dtype dtype) {
   if (tt_opmath(dtype) != dtype && x->dtype != TT_F32 && x->dtype != TT_PRED) {
     x = tt_hlo_convert(x, TT_F32);
   }
-  if (dtype == TT_F8E4M3FN) {  // c10 saturates what does not fit, infinities too; XLA makes it NaN
-    x = tt_hlo_convert(x, TT_F32);
-    x = tt_hlo_clamp(tt_hlo_const_like(x, -448), x, tt_hlo_const_like(x, 448));
+  if (is_float8(dtype)) {
+    return to_float8(tt_hlo_convert(x, TT_F32), dtype);
   }
   return tt_hlo_convert(x, dtype);
 }
@@ -367,7 +403,7 @@ bool tt_broadcast(tt_rule *r, tt_hlo *values, int32_t count) {
 static tt_hlo in_unchecked(tt_rule *r, const char *name, tt_dtype dtype) {
   tt_dtype scalar = tt_scalar_type(r, name);
   if (scalar == TT_S64 && tt_dtype_is_int(dtype)) {
-    return tt_cast(tt_scalar(r, name, TT_S64), dtype);
+    return tt_cast(tt_scalar(r, name, tt_rule_arg(r, name)->u.number.type == TT_U64 ? TT_U64 : TT_S64), dtype);
   }
   if (scalar != TT_DTYPE_INVALID && tt_opmath(dtype) != dtype) {
     return tt_cast(tt_scalar(r, name, tt_opmath(dtype)), dtype);

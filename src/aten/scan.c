@@ -118,11 +118,17 @@ static tt_dtype sum_dtype(tt_rule *r) {
 
 static void build_cumsum(tt_rule *r) {
   const tt_dtype dtype = sum_dtype(r);
+  tt_hlo self = tt_in(r, "self");
+  if (dtype == TT_PRED && self && self->rank > 0 && tt_hlo_numel(self) > 0) {
+    tt_fail_dtype(r, tt_rule_kind(r) == TT_SUM ? "cumsum_out_cpu" : "cumprod_out_cpu", dtype);
+    return;
+  }
   tt_hlo_reducer reducer = tt_rule_kind(r);
   tt_hlo x = tt_cast(tt_in_as(r, "self", dtype), tt_opmath(dtype));
   const int32_t dim = tt_dim(r, "dim", x ? x->rank : 0);
-  if (dtype == TT_PRED) {
-    reducer = reducer == TT_SUM ? TT_ANY : TT_ALL;
+  if (dtype == TT_PRED && tt_hlo_numel(x) && x->rank) {
+    tt_fail_dtype(r, reducer == TT_SUM ? "cumsum_out_cpu" : "cumprod_out_cpu", dtype);
+    return;
   }
   tt_ret(r, 0, tt_cast(tt_running(reducer, x, dim), dtype));
 }

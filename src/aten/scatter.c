@@ -435,25 +435,27 @@ static void build_masked_scatter_backward(tt_rule *r) {
   tt_ret(r, 0, tt_hlo_reshape(tt_put_flat(TT_SCATTER_SET, zeros, at, v_flat(v[0])), sizes, rank));
 }
 
-#define ENTRY(rule_name, function, rule_kind) {.name = "aten::" rule_name, .build = function, .kind = rule_kind}
+// `others`: the operands that may not lie in the written tensor's memory.
+#define ENTRY(rule_name, function, rule_kind, others) \
+  {.name = "aten::" rule_name, .build = function, .kind = rule_kind, .apart = others}
 
 const tt_rule_entry tt_rules_scatter[] = {
-    ENTRY("index_select", build_index_select, 0),
-    ENTRY("index_add", build_index_add, 0),
-    ENTRY("index_copy", build_index_copy, 0),
-    ENTRY("index_fill.int_Scalar", build_index_fill, 0),
-    ENTRY("index_fill.int_Tensor", build_index_fill, 0),
-    ENTRY("index_reduce", build_index_reduce, 0),
-    ENTRY("gather", build_gather, 0),
-    ENTRY("scatter.src", build_scatter, SCATTER_BY_NAME),
-    ENTRY("scatter.value", build_scatter, SCATTER_BY_NAME),
-    ENTRY("scatter.reduce", build_scatter, SCATTER_BY_NAME),
-    ENTRY("scatter.value_reduce", build_scatter, SCATTER_BY_NAME),
-    ENTRY("scatter_add", build_scatter, SCATTER_SUM),
-    ENTRY("scatter_reduce.two", build_scatter, SCATTER_TWO),
-    ENTRY("take", build_take, 0),
-    ENTRY("put", build_put, 0),
-    ENTRY("masked_scatter", build_masked_scatter, 0),
-    ENTRY("masked_scatter_backward", build_masked_scatter_backward, 0),
+    ENTRY("index_select", build_index_select, 0, "self,index"),
+    ENTRY("index_add", build_index_add, 0, "index,source"),
+    ENTRY("index_copy", build_index_copy, 0, "index,source"),
+    ENTRY("index_fill.int_Scalar", build_index_fill, 0, "index"),
+    ENTRY("index_fill.int_Tensor", build_index_fill, 0, "index"),
+    ENTRY("index_reduce", build_index_reduce, 0, "index,source"),
+    ENTRY("gather", build_gather, 0, "self"),
+    ENTRY("scatter.src", build_scatter, SCATTER_BY_NAME, "index,src"),
+    ENTRY("scatter.value", build_scatter, SCATTER_BY_NAME, "index,src"),
+    ENTRY("scatter.reduce", build_scatter, SCATTER_BY_NAME, "index,src"),
+    ENTRY("scatter.value_reduce", build_scatter, SCATTER_BY_NAME, "index,src"),
+    ENTRY("scatter_add", build_scatter, SCATTER_SUM, "index,src"),
+    ENTRY("scatter_reduce.two", build_scatter, SCATTER_TWO, "index,src"),
+    ENTRY("take", build_take, 0, "self,index"),
+    ENTRY("put", build_put, 0, "index,source"),
+    ENTRY("masked_scatter", build_masked_scatter, 0, NULL),
+    ENTRY("masked_scatter_backward", build_masked_scatter_backward, 0, NULL),
     {.name = NULL},
 };

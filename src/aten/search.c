@@ -5,9 +5,7 @@
 
 enum { FEW_BOUNDARIES = 64 };
 
-// For each value the number of elements of its sorted row that are less than it (or, `right`, not greater). rows:
-// [R, n], values: [R, m] of one type. NaN values come after everything.
-static tt_hlo insertion_points(tt_hlo rows, tt_hlo values, bool right) {
+tt_hlo tt_insertion_points(tt_hlo rows, tt_hlo values, bool right) {
   if (!rows || !values) {
     return NULL;
   }
@@ -96,7 +94,7 @@ static void build_searchsorted(tt_rule *r) {
   tt_hlo table = tt_hlo_reshape(tt_cast(sorted, dtype), (int64_t[]){rows, n}, 2);
   tt_hlo values = tt_hlo_reshape(self, (int64_t[]){rows, rows ? tt_hlo_numel(self) / rows : 0}, 2);
   const tt_dtype out = tt_bool(r, "out_int32", false) ? TT_S32 : TT_S64;
-  tt_ret(r, 0, tt_cast(v_reshape_like(insertion_points(table, values, right), self), out));
+  tt_ret(r, 0, tt_cast(v_reshape_like(tt_insertion_points(table, values, right), self), out));
 }
 
 // ---- isin ----
@@ -123,7 +121,7 @@ static void build_isin(tt_rule *r) {
     tt_hlo sorted = NULL, key = dtype == TT_PRED ? tt_cast(test, TT_U8) : test;
     tt_hlo_sort(&key, 1, 0, false, false, false, &sorted);
     tt_hlo values = tt_cast(v_flat(x), key ? key->dtype : dtype);
-    tt_hlo at = v_flat(insertion_points(v_unsqueeze(sorted, 0), v_unsqueeze(values, 0), false));
+    tt_hlo at = v_flat(tt_insertion_points(v_unsqueeze(sorted, 0), v_unsqueeze(values, 0), false));
     at = at ? v_min(at, v_const(at, (double)(n - 1))) : NULL;
     found = v_eq(tt_take_flat(sorted, at), values);
   }
@@ -132,6 +130,10 @@ static void build_isin(tt_rule *r) {
 }
 
 // ---- histc ----
+
+// A half's bin depends on how each step rounds.
+static tt_hlo in_steps(tt_hlo x, tt_dtype dtype) { return x ? tt_cast(tt_cast(x, dtype), x->dtype) : NULL; }
+
 static void build_histc(tt_rule *r) {
   tt_hlo self = tt_in(r, "self");
   const int64_t bins = tt_int(r, "bins", 100);
@@ -150,9 +152,10 @@ static void build_histc(tt_rule *r) {
                          : "range of min and max is not finite");
     return;
   }
-  tt_hlo x = tt_cast(v_flat(self), tt_opmath(self->dtype));
-  tt_hlo from = tt_hlo_scalar(tt_b(r), tt_opmath(self->dtype), low);
-  tt_hlo to = tt_hlo_scalar(tt_b(r), tt_opmath(self->dtype), high);
+  const tt_dtype dtype = self->dtype;
+  tt_hlo x = tt_cast(v_flat(self), tt_opmath(dtype));
+  tt_hlo from = tt_cast(tt_hlo_scalar(tt_b(r), dtype, low), tt_opmath(dtype));
+  tt_hlo to = tt_cast(tt_hlo_scalar(tt_b(r), dtype, high), tt_opmath(dtype));
   if (low == high && tt_hlo_numel(x) > 0) {  // the data's own range
     from = v_reduce(TT_MIN, x, 0);
     to = v_reduce(TT_MAX, x, 0);
@@ -160,10 +163,12 @@ static void build_histc(tt_rule *r) {
                      "range of [min, max] is not finite");
   }
   tt_hlo one_value = v_eq(from, to);
-  from = one_value ? v_if(one_value, v_addc(from, -1), from) : NULL;
-  to = one_value ? v_if(one_value, v_addc(to, 1), to) : NULL;
+  from = one_value ? in_steps(v_if(one_value, v_addc(from, -1), from), dtype) : NULL;
+  to = one_value ? in_steps(v_if(one_value, v_addc(to, 1), to), dtype) : NULL;
   tt_hlo low_x = v_like(from, x), high_x = v_like(to, x);
-  tt_hlo place = v_div(v_mulc(v_sub(x, low_x), (double)bins), v_sub(high_x, low_x));
+  tt_hlo place = in_steps(v_sub(x, low_x), dtype);
+  place = place ? in_steps(v_mul(place, in_steps(v_const(place, (double)bins), dtype)), dtype) : NULL;
+  place = in_steps(v_div(place, in_steps(v_sub(high_x, low_x), dtype)), dtype);
   tt_hlo inside = v_and(v_ge(x, low_x), v_le(x, high_x));
   if (!place || !inside) {
     return;

@@ -62,6 +62,15 @@ static bool check_cat_shape(tt_rule *r, const tt_operand *first, const tt_operan
   return true;
 }
 
+static bool check_out(tt_rule *r, tt_dtype dtype) {
+  const tt_operand *out = tt_operand_of(r, "out");
+  if (out && !tt_can_cast(dtype, out->dtype)) {
+    tt_fail(r, TT_ERR_TYPE, "input types can't be cast to the desired output type %s", tt_type_name(out->dtype));
+    return false;
+  }
+  return true;
+}
+
 enum { FEW = 64 };
 
 // Concatenates any number of values: in groups, so that no operation has thousands of operands.
@@ -90,6 +99,9 @@ static void build_cat(tt_rule *r) {
     return;
   }
   const tt_dtype dtype = list_dtype(r, "tensors", count);
+  if (!check_out(r, dtype)) {
+    return;
+  }
   const int32_t dim = tt_dim(r, "dim", first ? first->ndim : 1);
   tt_hlo *parts = calloc((size_t)count, sizeof *parts);
   int32_t n = 0;
@@ -113,6 +125,9 @@ static void build_stack(tt_rule *r) {
   }
   const tt_operand *first = tt_operand_at(r, "tensors", 0);
   const tt_dtype dtype = list_dtype(r, "tensors", count);
+  if (!check_out(r, dtype)) {
+    return;
+  }
   const int32_t dim = tt_dim(r, "dim", first ? first->ndim + 1 : 1);
   tt_hlo *parts = calloc((size_t)count, sizeof *parts);
   for (int32_t i = 0; parts && i < count && !tt_failed(r); i++) {
@@ -164,6 +179,10 @@ static void build_roll(tt_rule *r) {
   }
   if (shift_count == 0) {
     tt_fail(r, TT_ERR_RUNTIME, "`shifts` required");
+    return;
+  }
+  if (tt_hlo_numel(x) == 0) {
+    tt_ret_like(r, 0, x, "self");
     return;
   }
   if (dim_count == 0 && shift_count == 1) {
@@ -480,8 +499,8 @@ static void build_col2im(tt_rule *r) {
 }
 
 const tt_rule_entry tt_rules_shape[] = {
-    {.name = "aten::cat", .build = build_cat},
-    {.name = "aten::stack", .build = build_stack},
+    {.name = "aten::cat", .build = build_cat, .out_dtype = TT_OUT_CAST, .apart = "tensors"},
+    {.name = "aten::stack", .build = build_stack, .out_dtype = TT_OUT_CAST, .apart = "tensors"},
     {.name = "aten::flip", .build = build_flip},
     {.name = "aten::roll", .build = build_roll},
     {.name = "aten::repeat", .build = build_repeat},
@@ -490,6 +509,7 @@ const tt_rule_entry tt_rules_shape[] = {
     {.name = "aten::triu", .build = build_tril, .kind = false},
     {.name = "aten::trace", .build = build_trace},
     {.name = "aten::channel_shuffle", .build = build_channel_shuffle},
+    {.name = "aten::native_channel_shuffle", .build = build_channel_shuffle},
     {.name = "aten::pixel_shuffle", .build = build_pixel_shuffle, .kind = true},
     {.name = "aten::pixel_unshuffle", .build = build_pixel_shuffle, .kind = false},
     {.name = "aten::im2col", .build = build_im2col},

@@ -109,6 +109,10 @@ static tt_hlo full_mask(tt_rule *r, tt_hlo x) {
   return NULL;
 }
 
+tt_hlo tt_masked_softmax(tt_hlo x, tt_hlo mask, int32_t dim) {
+  return softmax(x && mask ? v_if(mask, v_const(x, -INFINITY), x) : x, dim);
+}
+
 static void build_masked_softmax(tt_rule *r) {
   const tt_operand *self = tt_operand_of(r, "self");
   if (!check_dtype(r, "self", "masked_softmax")) {
@@ -120,14 +124,7 @@ static void build_masked_softmax(tt_rule *r) {
     return;
   }
   const int32_t dim = tt_wrap_dim(r, tt_int(r, "dim", self->ndim - 1), self->ndim);
-  tt_hlo kept = v_if(mask, v_const(line, -INFINITY), line);
-  tt_hlo max = v_reduce(TT_MAX, kept, dim);
-  max = v_if(v_eq(max, v_const(max, -INFINITY)), v_const(max, 0), max);
-  tt_hlo e = v_exp(v_sub(kept, v_spread(max, line, dim)));
-  tt_hlo sum = v_reduce(TT_SUM, e, dim);
-  tt_hlo nothing = v_eq(sum, v_const(sum, 0));
-  tt_hlo inverse = v_if(nothing, v_const(sum, 0), v_div(v_const(sum, 1), sum));
-  tt_hlo result = v_mul(e, v_spread(inverse, line, dim));
+  tt_hlo result = tt_masked_softmax(line, mask, dim);
   tt_ret(r, 0, tt_cast(v_reshape_like(result, x), self->dtype));
 }
 

@@ -92,16 +92,21 @@ static tt_hlo replace_range(tt_rule *r, tt_hlo x, tt_hlo slice, int32_t dim, tt_
   return v_if(v_and(in_range, on_step), spread, x);
 }
 
+static bool check_sliced(tt_rule *r, int32_t rank, int64_t step) {
+  if (rank < 1) {
+    tt_fail(r, TT_ERR_INDEX, "slice() cannot be applied to a 0-dim tensor.");
+  } else if (step < 1) {
+    tt_fail(r, TT_ERR_RUNTIME, "slice step must be positive");
+  }
+  return !tt_failed(r);
+}
+
 static void build_slice_backward(tt_rule *r) {
   int32_t rank;
   const int64_t *sizes = tt_ints(r, "input_sizes", &rank), step = tt_int(r, "step", 1);
   tt_hlo grad = tt_in(r, "grad_output");
   const int32_t dim = tt_dim(r, "dim", rank);
-  if (!grad || rank < 1 || tt_failed(r)) {
-    return;
-  }
-  if (step < 1) {
-    tt_fail(r, TT_ERR_RUNTIME, "slice step must be positive");
+  if (!grad || tt_failed(r) || !check_sliced(r, rank, step)) {
     return;
   }
   tt_hlo zeros = tt_hlo_const(tt_b(r), grad->dtype, 0, sizes, rank);
@@ -117,11 +122,7 @@ static void build_slice_scatter(tt_rule *r) {
   tt_hlo self = tt_in(r, "self");
   const int32_t dim = tt_dim(r, "dim", self ? self->rank : 0);
   const int64_t step = tt_int(r, "step", 1);
-  if (!self || self->rank < 1 || tt_failed(r)) {
-    return;
-  }
-  if (step < 1) {
-    tt_fail(r, TT_ERR_RUNTIME, "slice step must be positive");
+  if (!self || tt_failed(r) || !check_sliced(r, self->rank, step)) {
     return;
   }
   tt_hlo src = tt_in_as(r, "src", self->dtype);

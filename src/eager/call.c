@@ -14,6 +14,7 @@ tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
   tt_runtime *rt = &tt_the_runtime;
   tt_pjrt_compile_options options = {rt->option_names, rt->option_values, rt->option_count};
   TT_LOG(DEBUG, "%s\n%s", record->op->name, record->lowered.text);
+  tt_dump_module(record->op->rule->name, record->lowered.text);
   uint64_t begin = tt_time_ns();
   tt_trace_begin("compile");
   tt_status *status = tt_pjrt_compile(rt->client, record->lowered.text, strlen(record->lowered.text), &options,
@@ -163,6 +164,10 @@ tt_status *tt_call_literal(const tt_call_state *s, const tt_record *record, cons
       tt_generator *generator = arg >= 0 && s->args[arg].tag == TT_ARG_GENERATOR && s->args[arg].u.generator
                                     ? s->args[arg].u.generator
                                     : tt_default_generator(s->engine->device);
+      if (tt_generator_device(generator) != s->engine->device) {
+        return tt_error(TT_ERR_RUNTIME, "Expected a generator of tpu:%d but found one of tpu:%d", s->engine->device,
+                        tt_generator_device(generator));
+      }
       uint64_t state[2];
       tt_generator_take(generator, record->lowered.random_elements, state);
       memcpy(out->bytes, state, sizeof state);
@@ -403,6 +408,7 @@ static tt_status *prepare_results(tt_record *record, tt_results *out) {
   out->resize_arg = lowered->resize_arg;
   out->resize_ndim = lowered->resize_ndim;
   out->resize_sizes = lowered->resize_sizes;
+  out->resize_strides = lowered->resize_strides;
   memset(out->inline_storages, 0, sizeof out->inline_storages);
   if (out->count > TT_INLINE_RESULTS) {
     out->storages = calloc((size_t)out->count, sizeof *out->storages);

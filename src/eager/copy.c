@@ -77,8 +77,12 @@ static tt_status *check(const tt_tensor *t) {
   if (!t->storage) {
     return tt_error(TT_ERR_INTERNAL, "a copy of a tensor that is not on tpu");
   }
-  if (t->ndim > TT_MAX_RANK || tt_dtype_size((tt_dtype)t->dtype) == 0) {
-    return tt_error(TT_ERR_TYPE, "copy: dtype or rank (%d) not supported on tpu", t->ndim);
+  if (tt_dtype_size((tt_dtype)t->dtype) == 0) {
+    return tt_error(TT_ERR_TYPE, "copy_(): a tensor of a dtype that is not supported on tpu");
+  }
+  if (t->ndim > TT_MAX_RANK) {
+    return tt_error(TT_ERR_RUNTIME, "copy_(): a tensor of %d dimensions; at most %d are supported on tpu", t->ndim,
+                    TT_MAX_RANK);
   }
   return NULL;
 }
@@ -248,6 +252,7 @@ static tt_status *copy_across(const tt_tensor *destination, const tt_tensor *sou
   tt_engine *from, *to;
   TT_TRY(tt_engine_of(source->storage->device, &from));
   TT_TRY(tt_engine_of(destination->storage->device, &to));
+  TT_TRY(tt_memory_check(to, (size_t)numel_of(source) * tt_dtype_size((tt_dtype)source->dtype), "copy_"));
   tt_storage *packed, *arrived;
   tt_arg arg = tensor_arg(source);
   TT_TRY(call_internal(OP_CONTIGUOUS, &arg, 1, from->device, &packed));

@@ -4,7 +4,6 @@
 
 #include "eager/internal.h"
 
-enum { MAX_DEVICES = 1024 };
 static const uint64_t DEFAULT_SEED = 67280421310721u;
 
 struct tt_generator {
@@ -34,12 +33,12 @@ void tt_generator_free(tt_generator *generator) {
 
 tt_generator *tt_default_generator(int32_t device) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  static tt_generator *defaults[MAX_DEVICES];
+  static tt_generator *defaults[TT_MAX_DEVICES];
   if (device < 0) {
     device = tt_current_device();
   }
   int32_t count = tt_device_count();
-  if (device >= MAX_DEVICES || device >= (count ? count : 1)) {
+  if (device >= TT_MAX_DEVICES || device >= (count ? count : 1)) {
     return NULL;
   }
   pthread_mutex_lock(&lock);
@@ -63,6 +62,8 @@ void tt_generator_get(tt_generator *generator, uint64_t *out_seed, uint64_t *out
   *out_offset = generator->offset;
   pthread_mutex_unlock(&generator->lock);
 }
+
+int32_t tt_generator_device(const tt_generator *generator) { return generator->device; }
 
 void tt_generator_take(tt_generator *generator, uint64_t count, uint64_t out_state[2]) {
   pthread_mutex_lock(&generator->lock);

@@ -206,6 +206,7 @@ typedef struct tt_engine {
   // memory, bytes
   atomic_int_fast64_t allocated, allocated_peak, allocated_total, reserved, reserved_peak;
   atomic_int_fast64_t allocation_count, free_count, oom_count;
+  atomic_int_fast64_t total_mark, freed_mark, allocation_mark, free_mark, oom_mark;  // at the last reset
   int64_t limit;
 } tt_engine;
 
@@ -271,6 +272,7 @@ TT_MUST_USE tt_status *tt_scalar_overflow(tt_dtype dtype);
 TT_MUST_USE tt_status *tt_value_from_host(tt_engine *engine, const void *data, tt_dtype dtype, const int64_t *dims,
                                           int32_t rank, tt_value **out_value);
 // Takes `count` counters from the generator and returns where they start.
+int32_t tt_generator_device(const tt_generator *generator);
 void tt_generator_take(tt_generator *generator, uint64_t count, uint64_t out_state[2]);
 
 // Room for storages of `nbytes` more, by the budget.
@@ -301,5 +303,7 @@ TT_MUST_USE tt_status *tt_call_literal(const struct tt_call_state *s, const tt_r
 TT_MUST_USE tt_status *tt_literal_value(tt_engine *engine, const tt_literal *literal, tt_value **out_value);
 
 uint64_t tt_time_ns(void);
+// Where TORCH_TPU_DUMP_MODULES names a folder: keeps the module there. Failure is a warning.
+void tt_dump_module(const char *rule, const char *text);
 
 #endif  // TORCHTPU_EAGER_INTERNAL_H

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "aten/internal.h"
+
 static uint32_t float_bits(float f) {
   uint32_t bits;
   memcpy(&bits, &f, sizeof bits);
@@ -53,11 +55,17 @@ static bool fits(const tt_number *n, int64_t low, int64_t high) {
   if (n->type == TT_F64 || n->type == TT_C128) {
     return n->u.f[0] >= (double)low && n->u.f[0] <= (double)high;  // not truncated: 127.5 is no int8
   }
-  return n->u.i >= low && n->u.i <= high;
+  return n->type != TT_U64 && n->u.i >= low && n->u.i <= high;
+}
+
+// PyTorch lets a negative integer wrap; a negative float is out of range.
+static bool fits_unsigned(const tt_number *n, int64_t high) {
+  bool is_float = n->type == TT_F64 || n->type == TT_C128;
+  return fits(n, is_float ? 0 : -high, high);
 }
 
 static bool fits_float(const tt_number *n, double greatest) {
-  double d = n->type == TT_F64 || n->type == TT_C128 ? n->u.f[0] : (double)n->u.i;
+  double d = tt_number_double(n);
   return !isfinite(d) || fabs(d) <= greatest;
 }
 
@@ -71,12 +79,14 @@ static bool fits_dtype(const tt_number *n, tt_dtype dtype) {
       return fits(n, INT32_MIN, INT32_MAX);
     case TT_S64:
       return fits(n, INT64_MIN, INT64_MAX);
-    case TT_U8:  // PyTorch lets -x wrap for unsigned types
-      return fits(n, -UINT8_MAX, UINT8_MAX);
+    case TT_U8:
+      return fits_unsigned(n, UINT8_MAX);
     case TT_U16:
-      return fits(n, -UINT16_MAX, UINT16_MAX);
+      return fits_unsigned(n, UINT16_MAX);
     case TT_U32:
-      return fits(n, -(int64_t)UINT32_MAX, UINT32_MAX);
+      return fits_unsigned(n, UINT32_MAX);
+    case TT_U64:
+      return n->type == TT_S64 || n->type == TT_PRED || (n->u.f[0] >= 0 && n->u.f[0] <= 0x1p64);
     case TT_F16:
       return fits_float(n, 65504);
     case TT_BF16:
@@ -108,8 +118,8 @@ bool tt_number_to_bytes(const tt_number *n, tt_dtype dtype, bool checked, unsign
   if (checked && !fits_dtype(n, dtype)) {
     return false;
   }
-  double d = is_float ? n->u.f[0] : (double)n->u.i, im = n->type == TT_C128 ? n->u.f[1] : 0;
-  float f = is_float ? (float)d : (float)n->u.i;
+  double d = tt_number_double(n), im = n->type == TT_C128 ? n->u.f[1] : 0;
+  float f = is_float ? (float)d : n->type == TT_U64 ? (float)(uint64_t)n->u.i : (float)n->u.i;
   memset(out, 0, 16);
   switch (dtype) {
     case TT_PRED:
@@ -176,8 +186,8 @@ tt_number tt_number_from_bytes(const void *bytes, tt_dtype dtype) {
   if (tt_dtype_is_signed_int(dtype)) {
     n.u.i = size == 8 ? (int64_t)raw : (int64_t)(raw << (64 - 8 * size)) >> (64 - 8 * size);
   } else if (tt_dtype_is_unsigned_int(dtype) || dtype == TT_PRED) {
-    n.type = dtype == TT_PRED ? TT_PRED : TT_S64;
     n.u.i = dtype == TT_PRED ? raw != 0 : (int64_t)raw;
+    n.type = dtype == TT_PRED ? TT_PRED : n.u.i < 0 ? TT_U64 : TT_S64;
   } else if (tt_dtype_is_complex(dtype)) {
     n.type = TT_C128;
     if (dtype == TT_C64) {

@@ -67,18 +67,23 @@ static tt_status *choose_plugin(const char **out_path, bool *out_is_named) {
 bool tt_is_available(void) {
   const char *path;
   bool named;
-  if (atomic_load(&tt_the_runtime.initialized)) {
+  if (atomic_load(&tt_the_runtime.initialized) || atomic_load(&tt_the_runtime.forked)) {
     return !atomic_load(&tt_the_runtime.forked);
   }
+  pthread_mutex_lock(&tt_the_runtime.lock);  // the candidates may be set meanwhile
   tt_status *status = choose_plugin(&path, &named);
+  bool available = !status && access(path, R_OK) == 0;
+  pthread_mutex_unlock(&tt_the_runtime.lock);
   tt_status_free(status);
-  return !status && access(path, R_OK) == 0;
+  return available;
 }
 
+// 0 for what is no number of devices.
 static int32_t requested_devices(void) {
   const char *text = setting("TORCH_TPU_CPU_DEVICES");
-  long count = text ? strtol(text, NULL, 10) : 1;
-  return count >= 1 && count <= 1024 ? (int32_t)count : 1;
+  char *end = NULL;
+  long count = text ? strtol(text, &end, 10) : 1;
+  return count >= 1 && count <= TT_MAX_DEVICES && (!end || !*end) ? (int32_t)count : 0;
 }
 
 // ---- memory budget of XLA:CPU ----
@@ -189,6 +194,10 @@ static tt_status *start_client(const char *path, bool named) {
   is_tpu = is_tpu || (named && platform && !strcmp(platform, "tpu"));
   // Asked for only where it is set: XLA:CPU prints a line about it.
   bool ask = !is_tpu && setting("TORCH_TPU_CPU_DEVICES");
+  if (ask && !requested_devices()) {
+    return tt_error(TT_ERR_VALUE, "TORCH_TPU_CPU_DEVICES is \"%s\"; it must be a number from 1 to %d",
+                    setting("TORCH_TPU_CPU_DEVICES"), TT_MAX_DEVICES);
+  }
   tt_pjrt_client_options options = {.cpu_device_count = ask ? requested_devices() : 0};
   TT_TRY(tt_pjrt_client_create(rt->plugin, &options, &rt->client));
   rt->is_cpu = tt_pjrt_client_is_cpu(rt->client);
@@ -198,6 +207,10 @@ static tt_status *start_client(const char *path, bool named) {
   }
   if (count < 1) {
     return tt_error(TT_ERR_UNAVAILABLE, "the plugin %s has no device", path);
+  }
+  if (count > TT_MAX_DEVICES) {
+    return tt_error(TT_ERR_UNAVAILABLE, "the plugin %s has %d devices; a process can use %d", path, count,
+                    TT_MAX_DEVICES);
   }
   TT_TRY(read_options());
   size_t size = (size_t)count * sizeof *rt->engines;
@@ -301,12 +314,15 @@ int32_t tt_device_count(void) {
   }
   const char *path;
   bool named;
+  pthread_mutex_lock(&rt->lock);
   tt_status *status = choose_plugin(&path, &named);
-  tt_status_free(status);
+  bool is_tpu = !status && rt->tpu_plugin && path == rt->tpu_plugin;
+  pthread_mutex_unlock(&rt->lock);
   if (status) {
+    tt_status_free(status);
     return 0;
   }
-  int32_t chips = rt->tpu_plugin && path == rt->tpu_plugin ? tpu_chips() : 0;
+  int32_t chips = is_tpu ? tpu_chips() : 0;
   return chips ? chips : requested_devices();
 }
 

@@ -21,6 +21,10 @@ void tt_get_counters(tt_counters *out) {
 
 void tt_count_fallback(void) { tt_count(&tt_the_runtime.counters.fallbacks, 1); }
 
+static int64_t freed_total(tt_engine *engine) {
+  return atomic_load(&engine->allocated_total) - atomic_load(&engine->allocated);
+}
+
 tt_status *tt_get_memory_stats(int32_t device, tt_memory_stats *out) {
   *out = (tt_memory_stats){0};
   if (!tt_runtime_ready()) {
@@ -31,14 +35,15 @@ tt_status *tt_get_memory_stats(int32_t device, tt_memory_stats *out) {
   *out = (tt_memory_stats){
       .allocated = atomic_load(&engine->allocated),
       .allocated_peak = atomic_load(&engine->allocated_peak),
-      .allocated_total = atomic_load(&engine->allocated_total),
+      .allocated_total = atomic_load(&engine->allocated_total) - atomic_load(&engine->total_mark),
+      .freed_total = freed_total(engine) - atomic_load(&engine->freed_mark),
       .reserved = atomic_load(&engine->reserved),
       .reserved_peak = atomic_load(&engine->reserved_peak),
-      .allocation_count = atomic_load(&engine->allocation_count),
-      .free_count = atomic_load(&engine->free_count),
+      .allocation_count = atomic_load(&engine->allocation_count) - atomic_load(&engine->allocation_mark),
+      .free_count = atomic_load(&engine->free_count) - atomic_load(&engine->free_mark),
       .active = atomic_load(&engine->allocation_count) - atomic_load(&engine->free_count),
       .limit = engine->limit,
-      .oom_count = atomic_load(&engine->oom_count),
+      .oom_count = atomic_load(&engine->oom_count) - atomic_load(&engine->oom_mark),
   };
   return NULL;
 }
@@ -51,6 +56,20 @@ tt_status *tt_reset_peak_memory(int32_t device) {
   TT_TRY(tt_engine_of(device, &engine));
   atomic_store(&engine->allocated_peak, atomic_load(&engine->allocated));
   atomic_store(&engine->reserved_peak, atomic_load(&engine->reserved));
+  return NULL;
+}
+
+tt_status *tt_reset_accumulated_memory(int32_t device) {
+  if (!tt_runtime_ready()) {
+    return NULL;
+  }
+  tt_engine *engine;
+  TT_TRY(tt_engine_of(device, &engine));
+  atomic_store(&engine->total_mark, atomic_load(&engine->allocated_total));
+  atomic_store(&engine->freed_mark, freed_total(engine));
+  atomic_store(&engine->allocation_mark, atomic_load(&engine->allocation_count));
+  atomic_store(&engine->free_mark, atomic_load(&engine->free_count));
+  atomic_store(&engine->oom_mark, atomic_load(&engine->oom_count));
   return NULL;
 }
 

@@ -28,7 +28,7 @@ class TpuAllocator final : public c10::DeviceAllocator {
   bool initialized() override { return tt_is_initialized(); }
   void emptyCache(c10::MempoolId_t) override { check(tt_empty_cache()); }
   void recordStream(const c10::DataPtr &, c10::Stream) override {}  // one in-order queue: nothing to track
-  void resetAccumulatedStats(c10::DeviceIndex device) override { check(tt_reset_peak_memory(device)); }
+  void resetAccumulatedStats(c10::DeviceIndex device) override { check(tt_reset_accumulated_memory(device)); }
   void resetPeakStats(c10::DeviceIndex device) override { check(tt_reset_peak_memory(device)); }
 
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
@@ -41,12 +41,9 @@ class TpuAllocator final : public c10::DeviceAllocator {
       stat[0].allocated = allocated;
       stat[0].freed = freed;
     };
-    set(out.allocated_bytes, stats.allocated, stats.allocated_peak, stats.allocated_total,
-        stats.allocated_total - stats.allocated);
-    set(out.active_bytes, stats.allocated, stats.allocated_peak, stats.allocated_total,
-        stats.allocated_total - stats.allocated);
-    set(out.requested_bytes, stats.allocated, stats.allocated_peak, stats.allocated_total,
-        stats.allocated_total - stats.allocated);
+    set(out.allocated_bytes, stats.allocated, stats.allocated_peak, stats.allocated_total, stats.freed_total);
+    set(out.active_bytes, stats.allocated, stats.allocated_peak, stats.allocated_total, stats.freed_total);
+    set(out.requested_bytes, stats.allocated, stats.allocated_peak, stats.allocated_total, stats.freed_total);
     set(out.reserved_bytes, stats.reserved, stats.reserved_peak, stats.reserved, 0);
     set(out.allocation, stats.active, stats.active, stats.allocation_count, stats.free_count);
     out.num_ooms = stats.oom_count;

@@ -90,9 +90,12 @@ tt_number to_number(const c10::Scalar &scalar) {
   } else if (scalar.isFloatingPoint()) {
     number.type = TT_F64;
     number.u.f[0] = scalar.toDouble();
+  } else if (scalar.type() == c10::ScalarType::UInt64) {
+    number.u.i = static_cast<int64_t>(scalar.toUInt64());
+    number.type = number.u.i < 0 ? TT_U64 : TT_S64;
   } else {
     number.type = TT_S64;
-    number.u.i = scalar.type() == c10::ScalarType::UInt64 ? static_cast<int64_t>(scalar.toUInt64()) : scalar.toLong();
+    number.u.i = scalar.toLong();
   }
   return number;
 }
@@ -119,9 +122,18 @@ static const c10::DataPtr &data_ptr_of(const at::Tensor &tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->data_ptr();
 }
 
+static void free_storage(void *context) { tt_storage_free(static_cast<tt_storage *>(context)); }
+
+// PyTorch makes storages of its own for the device: of a DLPack capsule, or to copy on write.
+tt_storage *storage_in(const c10::DataPtr &data) {
+  TORCH_CHECK(C10_LIKELY(data.get_deleter() == free_storage) || !data.get_context(),
+              "a tpu tensor whose memory was not allocated by tpu (through DLPack?): copy it through the CPU");
+  return static_cast<tt_storage *>(data.get_context());
+}
+
 tt_storage *storage_of(const at::Tensor &tensor) {
   TORCH_CHECK(tensor.unsafeGetTensorImpl()->has_storage(), "a tpu tensor without a storage");
-  return static_cast<tt_storage *>(data_ptr_of(tensor).get_context());
+  return storage_in(data_ptr_of(tensor));
 }
 
 static tt_number read_host_scalar(const at::Tensor &tensor) {
@@ -163,8 +175,7 @@ tt_tensor describe(const at::Tensor &tensor, const char *op) {
 }
 
 c10::DataPtr make_data_ptr(tt_storage *storage) {
-  return {tt_storage_address(storage), storage,
-          [](void *context) { tt_storage_free(static_cast<tt_storage *>(context)); },
+  return {tt_storage_address(storage), storage, free_storage,
           c10::Device(kTpu, static_cast<c10::DeviceIndex>(tt_storage_device(storage)))};
 }
 
@@ -174,7 +185,7 @@ at::Tensor make_tensor(tt_storage *storage, c10::ScalarType type, c10::IntArrayR
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(impl)),
                                                          c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                                          c10::scalarTypeToTypeMeta(type));
-  if (sizes.size() != 1 || sizes[0] != 0) {
+  if (sizes.size() != 1 || sizes[0] != 0 || strides[0] != 1) {
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   }
   return tensor;

@@ -9,8 +9,7 @@
 namespace torchtpu {
 namespace {
 
-constexpr int kMaxDevices = 64;
-thread_local c10::StreamId t_streams[kMaxDevices];  // the current stream of each device
+thread_local c10::StreamId t_streams[TT_MAX_DEVICES];  // the current stream of each device
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   static constexpr c10::DeviceType static_type = kTpu;
@@ -88,7 +87,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   static c10::Device device(int i) { return {kTpu, static_cast<c10::DeviceIndex>(i)}; }
   static int index(c10::Device d) {
     int i = d.has_index() ? d.index() : tt_current_device();
-    TORCH_CHECK(i >= 0 && i < kMaxDevices, "tpu:", i, " does not exist");
+    TORCH_CHECK(i >= 0 && i < TT_MAX_DEVICES, "tpu:", i, " does not exist");
     return i;
   }
   static c10::Stream stream(c10::Device d, c10::StreamId id) {

@@ -110,7 +110,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     TORCH_CHECK(handle, "tpu:", static_cast<int>(index), " does not exist: this process has ", tt_device_count(),
                 " tpu device(s)");
     std::lock_guard<std::mutex> lock(mutex);
-    generators.reserve(1024);  // references stay valid
+    generators.reserve(TT_MAX_DEVICES);  // references stay valid
     while (generators.size() <= static_cast<size_t>(index)) {
       auto next = static_cast<c10::DeviceIndex>(generators.size());
       generators.push_back(at::make_generator<Generator>(next, tt_default_generator(next)));
@@ -127,7 +127,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 
   void resizePrivateUse1Bytes(const c10::Storage &storage, size_t nbytes) const override {
     c10::StorageImpl *impl = storage.unsafeGetStorageImpl();
-    auto *handle = static_cast<tt_storage *>(impl->data_ptr().get_context());
+    auto *handle = storage_in(impl->data_ptr());
     TORCH_CHECK(handle, "resize of a tpu storage that holds nothing");
     check(tt_storage_resize(handle, nbytes));
     c10::DataPtr old = impl->set_data_ptr(make_data_ptr(handle));

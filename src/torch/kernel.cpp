@@ -1,13 +1,14 @@
 #include "kernel.h"
 
 #include <ATen/MemoryOverlap.h>
+#include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
-
 #include <atomic>
+#include <set>
 
 namespace torchtpu {
 
@@ -110,16 +111,20 @@ tt_arg_schema Kernel::add_argument(const c10::Argument &argument) {
   if (auto optional = plain->cast<c10::OptionalType>()) {
     plain = optional->getElementType();
   }
+  const int position = static_cast<int>(args_.size());
   if (argument.name() == "self" && kind == TT_KIND_TENSOR) {
-    self_ = static_cast<int>(args_.size());
+    self_ = position;
+  } else if (argument.name() == "indices" && kind == TT_KIND_TENSORS && self_ >= 0) {
+    indices_ = position;
+  } else if (argument.name() == "output_size" && position && args_[0].kind == TT_KIND_TENSOR &&
+             argument.type()->kind() == c10::TypeKind::OptionalType && kind == TT_KIND_INT) {
+    total_ = position;
   }
   args_.push_back({.kind = kind,
                    .is_operand = false,
                    .is_device = plain->kind() == c10::TypeKind::DeviceObjType,
                    .is_written = is_written(argument) && kind == TT_KIND_TENSOR,
-                   .is_indices = argument.name() == "indices" && kind == TT_KIND_TENSORS,
-                   .is_total = argument.name() == "output_size" && !args_.empty() && args_[0].kind == TT_KIND_TENSOR &&
-                               argument.type()->kind() == c10::TypeKind::OptionalType && kind == TT_KIND_INT});
+                   .is_apart = false});
   if (args_.back().is_written) {
     written_.push_back(args_.size() - 1);
   }
@@ -135,9 +140,15 @@ tt_arg_schema Kernel::add_argument(const c10::Argument &argument) {
   return schema;
 }
 
-std::unique_ptr<Kernel> Kernel::create(const std::string &rule, const c10::FunctionSchema &schema) {
+static bool is_fill(const std::string &name) {
+  return name == "fill_" || name == "zero_" || name == "masked_fill_" || name == "index_fill_";
+}
+
+std::unique_ptr<Kernel> Kernel::create(const std::string &rule, const c10::OperatorHandle &handle) {
+  const c10::FunctionSchema &schema = handle.schema();
   auto kernel = std::make_unique<Kernel>();
   kernel->name_ = schema.name().substr(schema.name().find("::") + 2);
+  kernel->is_fill_ = is_fill(kernel->name_) && !(kernel->name_ == "fill_" && schema.overload_name() == "Tensor");
   std::vector<tt_arg_schema> args;
   int mutated_list = -1;
   for (const auto &argument : schema.arguments()) {
@@ -163,14 +174,16 @@ std::unique_ptr<Kernel> Kernel::create(const std::string &rule, const c10::Funct
                               .return_count = static_cast<int32_t>(alias.size()),
                               .return_alias = alias.data(),
                               .return_is_list = is_list.get(),
-                              .mutated_list = mutated_list};
-  kernel->mutated_list_ = mutated_list;
+                              .mutated_list = mutated_list,
+                              .is_generated = handle.hasTag(at::Tag::generated)};
+  kernel->is_generated_ = description.is_generated;
   kernel->op_ = tt_op_register(rule.c_str(), &description);
   if (!kernel->op_) {
     return nullptr;
   }
   for (size_t i = 0; i < args.size(); i++) {
     kernel->args_[i].is_operand = tt_op_arg_is_operand(kernel->op_, static_cast<int32_t>(i));
+    kernel->args_[i].is_apart = tt_op_arg_is_apart(kernel->op_, static_cast<int32_t>(i));
   }
   return kernel;
 }
@@ -211,14 +224,28 @@ struct Call {
   }
 
  private:
-  // As TensorIterator: a result may be an operand, but not lie across one.
+  // As TensorIterator: a result may be an operand, but not lie across one. Some operators don't allow the former.
   void refuse_overlap() const {
     for (size_t written : kernel.written_) {
+      if (args[written].tag != TT_ARG_TENSOR || kernel.is_generated_) {
+        continue;
+      }
+      const tt_storage *storage = args[written].u.tensor.storage;
       for (size_t i = 0; i < args.size(); i++) {
-        if (i != written && args[i].tag == TT_ARG_TENSOR && args[written].tag == TT_ARG_TENSOR &&
-            args[i].u.tensor.storage == args[written].u.tensor.storage) {
-          at::assert_no_partial_overlap(value(written).toTensor(), value(i).toTensor());
+        if (i != written && args[i].tag == TT_ARG_TENSOR && args[i].u.tensor.storage == storage) {
+          const at::Tensor &out = value(written).toTensor(), &operand = value(i).toTensor();
+          kernel.args_[i].is_apart ? at::assert_no_overlap(out, operand) : at::assert_no_partial_overlap(out, operand);
+        } else if (C10_UNLIKELY(args[i].tag == TT_ARG_TENSORS && kernel.args_[i].is_apart)) {
+          refuse_overlap(value(written).toTensor(), value(i));
         }
+      }
+    }
+  }
+
+  static void refuse_overlap(const at::Tensor &written, const c10::IValue &list) {
+    for (const auto &element : list.toListRef()) {
+      if (element.isTensor() && element.toTensor().defined() && element.toTensor().is_privateuseone()) {
+        at::assert_no_overlap(written, element.toTensor());
       }
     }
   }
@@ -378,6 +405,10 @@ struct Call {
   void resize_out(const tt_results &results) {
     at::Tensor out = value(static_cast<size_t>(results.resize_arg)).toTensor();
     std::vector<int64_t> sizes(results.resize_sizes, results.resize_sizes + results.resize_ndim);
+    std::vector<int64_t> strides;
+    if (results.resize_strides) {
+      strides.assign(results.resize_strides, results.resize_strides + results.resize_ndim);
+    }
     tt_results copy = results;
     copy.storages = copy.inline_storages;
     tt_results_release(&copy);
@@ -387,6 +418,9 @@ struct Call {
         "(): unsupported operation: out= is an operand too: some elements of the input tensor and the written-to "
         "tensor refer to a single memory location. Please clone() the tensor before performing the operation.");
     at::native::resize_output(out, sizes);
+    if (!strides.empty()) {
+      out.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+    }
     Call again(kernel, stack);
     again.resizes = resizes + 1;
     again.run();
@@ -451,28 +485,64 @@ static bool shares_memory(const c10::IValue &list) {
   return std::adjacent_find(storages.begin(), storages.end()) != storages.end();
 }
 
+// What only PyTorch can work out of the arguments before the core sees them.
+void Kernel::complete(Stack &stack) const {
+  c10::IValue *arguments = &stack[stack.size() - args_.size()];
+  if (indices_ >= 0) {
+    arguments[indices_] =
+        expand_indices(arguments[self_].toTensor(), arguments[indices_].to<c10::List<std::optional<at::Tensor>>>());
+  }
+  if (total_ >= 0 && arguments[total_].isNone()) {
+    arguments[total_] = arguments[0].toTensor().sum().item<int64_t>();
+  }
+}
+
+// A fill of an expanded tensor fills what was expanded: `self` is narrowed to that, and given back as it was.
+at::Tensor Kernel::narrow_expanded(Stack *stack) const {
+  c10::IValue *args = stack->data() + stack->size() - args_.size();
+  const at::Tensor self = args[0].toTensor();
+  if (C10_LIKELY(self.is_non_overlapping_and_dense() || self.numel() == 0)) {
+    return at::Tensor();
+  }
+  bool by_mask = name_ == "masked_fill_";
+  int64_t kept = name_ == "index_fill_" && self.dim() ? at::maybe_wrap_dim(args[1].toInt(), self.dim()) : -1;
+  at::Tensor narrow = self, mask;
+  for (int64_t d = 0; d < self.dim(); d++) {
+    if (self.stride(d) == 0 && self.size(d) > 1 && d != kept) {
+      narrow = narrow.narrow(d, 0, 1);
+      mask = by_mask ? (mask.defined() ? mask : args[1].toTensor().expand(self.sizes())).any(d, true) : mask;
+    }
+  }
+  if (narrow.is_same(self)) {
+    return at::Tensor();
+  }
+  if (by_mask || kept >= 0) {
+    TORCH_WARN("Use of ", name_, " on expanded tensors is deprecated. Please clone() the tensor before it.");
+  }
+  args[0] = narrow;
+  if (mask.defined()) {
+    args[1] = mask;
+  }
+  return self;
+}
+
 void Kernel::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet, Stack *stack) {
   constexpr auto kLoop = c10::DispatchKey::CompositeExplicitAutograd;
-  if (mutated_list_ >= 0 && handle.hasKernelForDispatchKey(kLoop) &&
-      shares_memory((*stack)[stack->size() - args_.size() + static_cast<size_t>(mutated_list_)])) {
+  const int32_t list = tt_op_mutated_list(op_);
+  if (C10_UNLIKELY(list >= 0) && handle.hasKernelForDispatchKey(kLoop) &&
+      shares_memory((*stack)[stack->size() - args_.size() + static_cast<size_t>(list)])) {
     handle.callBoxedForDispatchKey(kLoop, *stack);
     return;
   }
-  for (size_t i = 0; i < args_.size(); i++) {
-    if (C10_UNLIKELY(args_[i].is_indices && self_ >= 0)) {
-      c10::IValue &slot = (*stack)[stack->size() - args_.size() + i];
-      const at::Tensor &self = (*stack)[stack->size() - args_.size() + static_cast<size_t>(self_)].toTensor();
-      slot = expand_indices(self, slot.to<c10::List<std::optional<at::Tensor>>>());
-    }
-    if (C10_UNLIKELY(args_[i].is_total)) {
-      c10::IValue &slot = (*stack)[stack->size() - args_.size() + i];
-      if (slot.isNone()) {
-        slot = (*stack)[stack->size() - args_.size()].toTensor().sum().item<int64_t>();
-      }
-    }
+  if (C10_UNLIKELY(indices_ >= 0 || total_ >= 0)) {
+    complete(*stack);
   }
+  const at::Tensor expanded = is_fill_ ? narrow_expanded(stack) : at::Tensor();
   Call call(*this, *stack);
   call.run();
+  if (C10_UNLIKELY(expanded.defined())) {
+    stack->back() = expanded;
+  }
 }
 
 }  // namespace torchtpu

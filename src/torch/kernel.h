@@ -14,7 +14,7 @@ namespace torchtpu {
 class Kernel final : public c10::OperatorKernel {
  public:
   // NULL if the core has no rule `rule`, or the schema has an argument that no rule can take.
-  static std::unique_ptr<Kernel> create(const std::string &rule, const c10::FunctionSchema &schema);
+  static std::unique_ptr<Kernel> create(const std::string &rule, const c10::OperatorHandle &handle);
 
   void operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, torch::jit::Stack *stack);
 
@@ -24,10 +24,11 @@ class Kernel final : public c10::OperatorKernel {
     bool is_operand;  // travels as a number
     bool is_device;   // a Device argument
     bool is_written;  // in-place: must not overlap itself
-    bool is_indices;  // a list of indices: boolean masks are expanded first
-    bool is_total;    // repeat_interleave's output_size: the sum of the repeats, read back when it is not given
+    bool is_apart;    // must not lie in the memory of a written tensor
   };
+  at::Tensor narrow_expanded(torch::jit::Stack *stack) const;
   tt_arg_schema add_argument(const c10::Argument &argument);
+  void complete(torch::jit::Stack &stack) const;
 
   tt_op *op_ = nullptr;
   std::string name_;
@@ -35,8 +36,11 @@ class Kernel final : public c10::OperatorKernel {
   std::vector<size_t> written_;  // tensor arguments that the operator writes
   std::vector<int> return_alias_;
   std::vector<bool> return_is_list_, return_is_int_;
-  int mutated_list_ = -1;  // the list of tensors that an operator without results writes
-  int self_ = -1;          // the tensor that `indices` index
+  bool is_generated_ = false;  // an out= form whose operands may lie anywhere
+  bool is_fill_ = false;       // writes expanded tensors too: an element that is written twice gets the same both times
+  int self_ = -1;              // the tensor that `indices` index
+  int indices_ = -1;           // a list of indices: boolean masks are expanded first
+  int total_ = -1;  // repeat_interleave's output_size: the sum of the repeats, read back when it is not given
 
   friend struct Call;
 };

@@ -1,20 +1,24 @@
 // Operators that are about storages, not values: allocation, views, copies, resizing, and what needs the host.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/native/UnaryOps.h>
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/count_nonzero.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/index.h>
+#include <ATen/ops/narrow.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/nonzero_static.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -22,6 +26,7 @@
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
 
 #include "shim.h"
@@ -87,6 +92,44 @@ Tensor unfold(const Tensor &self, int64_t dim, int64_t size, int64_t step) {
 }
 Tensor view_as_real(const Tensor &self) { return at::native::view_as_real(self); }
 Tensor view_as_complex(const Tensor &self) { return at::native::view_as_complex(self); }
+
+// A copy of a part. The part is a view first, so that one program serves every place.
+Tensor part_of(const Tensor &self, int64_t dim, const c10::SymInt &from, const c10::SymInt &count) {
+  int64_t start = from.expect_int(), length = count.expect_int();
+  TORCH_CHECK(self.dim() > 0, "narrow() cannot be applied to a 0-dim tensor.");
+  TORCH_CHECK(dim < self.dim(), "narrow_copy(): dim ", dim, " is beyond the last of ", self.dim());
+  int64_t size = self.size(dim);
+  TORCH_CHECK_INDEX(-size <= start && start <= size, "start out of range (expected to be in range of [", -size, ", ",
+                    size, "], but got ", start, ")");
+  start += start < 0 ? size : 0;
+  TORCH_CHECK(length >= 0 && start <= size - length, "start (", start, ") + length (", length,
+              ") exceeds dimension size (", size, ").");
+  return at::narrow(self, dim, start, length);
+}
+Tensor narrow_copy(const Tensor &self, int64_t dim, c10::SymInt start, c10::SymInt length) {
+  return at::clone(part_of(self, dim, start, length), at::MemoryFormat::Contiguous);
+}
+Tensor &narrow_copy_out(const Tensor &self, int64_t dim, c10::SymInt start, c10::SymInt length, Tensor &out) {
+  Tensor part = part_of(self, dim, start, length);
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Expected out tensor to have dtype ",
+              self.scalar_type(), ", but got ", out.scalar_type(), " instead");
+  at::native::resize_output(out, part.sizes());
+  return out.copy_(part);
+}
+
+// Zeros without memory, with which autograd stands for tangents and gradients that are not there. PyTorch makes real
+// ones of them before an operator here sees them.
+Tensor zero_tensor(c10::SymIntArrayRef sizes, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
+                   std::optional<c10::Device> device, std::optional<bool>) {
+  c10::ScalarType type = supported(dtype);
+  c10::Device place = device.value_or(c10::Device(kTpu));
+  if (!place.has_index()) {
+    place = c10::Device(kTpu, c10::impl::VirtualGuardImpl(kTpu).getDevice().index());
+  }
+  at::native::ZeroTensorAllocator none(place);
+  c10::DispatchKeySet keys({c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor});
+  return at::detail::empty_generic_symint(sizes, &none, keys, type, std::nullopt);
+}
 
 // ---- resizing and rebinding ----
 void grow_storage(const Tensor &tensor) {
@@ -199,13 +242,35 @@ void copy_to_host(const Tensor &source, const Tensor &destination) {
 }
 
 void copy_on_device(const Tensor &source, const Tensor &destination) {
+  at::assert_no_internal_overlap(destination);
+  at::assert_no_partial_overlap(destination, source);
   Tensor from = physical(source), to = physical(destination);
   tt_tensor from_description = describe(from, "copy_"), to_description = describe(to, "copy_");
   check(tt_copy(&to_description, &from_description));
   apply_bits(to, source.is_conj() != destination.is_conj(), source.is_neg() != destination.is_neg());
 }
 
+// The destination's shape is not broadcast. Empty tensors don't reach a program that would see it.
+void check_shapes(const Tensor &source, const Tensor &destination) {
+  if (C10_UNLIKELY(source.sizes() != destination.sizes())) {
+    auto shape = at::infer_size_dimvector(destination.sizes(), source.sizes());
+    TORCH_CHECK(destination.sizes() == IntArrayRef(shape), "output with shape ", destination.sizes(),
+                " doesn't match the broadcast shape ", IntArrayRef(shape));
+  }
+}
+
+// Two tensors that are the same memory in the same way: there is nothing to copy, even where elements overlap.
+bool same_data(const Tensor &a, const Tensor &b) {
+  return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl() &&
+         a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
+         a.scalar_type() == b.scalar_type() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+}
+
 Tensor copy_from(const Tensor &source, const Tensor &destination, bool) {
+  check_shapes(source, destination);
+  if (C10_UNLIKELY(same_data(source, destination))) {
+    return destination;
+  }
   if (!source.device().is_cpu() && source.device().type() != kTpu) {
     return copy_from(source.cpu(), destination, false);
   }
@@ -240,8 +305,6 @@ c10::Scalar local_scalar_dense(const Tensor &self) {
 
 // ---- what needs the host ----
 bool equal(const Tensor &self, const Tensor &other) {
-  TORCH_CHECK(self.dtype() == other.dtype(), "Expected all tensors to have the same dtype, got ", self.dtype(), " and ",
-              other.dtype());
   if (self.sizes() != other.sizes()) {
     return false;
   }
@@ -258,7 +321,18 @@ Tensor nonzero_kernel(const Tensor &self) {
   return at::nonzero_static(self, self.numel(), -1).narrow(0, 0, count);
 }
 
+// For out= forms that do not take one of their operands.
+void refuse_overlap(const Tensor &out, std::initializer_list<Tensor> operands) {
+  at::assert_no_internal_overlap(out);
+  for (const Tensor &operand : operands) {
+    at::assert_no_overlap(out, operand);
+  }
+}
+
 Tensor &nonzero_out(const Tensor &self, Tensor &out) {
+  TORCH_CHECK(out.scalar_type() == c10::kLong, "nonzero: Expected out tensor to have scalar type Long but got ",
+              out.scalar_type());
+  refuse_overlap(out, {self});
   Tensor result = nonzero_kernel(self);
   at::native::resize_output(out, result.sizes());
   return out.copy_(result);
@@ -272,6 +346,10 @@ Tensor masked_select(const Tensor &self, const Tensor &mask) {
 }
 
 Tensor &masked_select_out(const Tensor &self, const Tensor &mask, Tensor &out) {
+  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
+              "masked_select(): self and result must have the same scalar type");
+  at::assert_no_internal_overlap(out);
+  refuse_overlap(out, {self, mask});
   Tensor result = masked_select(self, mask);
   at::native::resize_output(out, result.sizes());
   return out.copy_(result);
@@ -291,6 +369,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("unfold", TORCH_FN(unfold));
   m.impl("view_as_real", TORCH_FN(view_as_real));
   m.impl("view_as_complex", TORCH_FN(view_as_complex));
+  m.impl("narrow_copy", TORCH_FN(narrow_copy));
+  m.impl("narrow_copy.out", TORCH_FN(narrow_copy_out));
+  m.impl("_efficientzerotensor", TORCH_FN(zero_tensor));
   m.impl("resize_", TORCH_FN(resize));
   m.impl("set_.source_Storage", TORCH_FN(set_storage));
   m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage_offset));

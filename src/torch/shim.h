@@ -22,6 +22,7 @@ tt_number to_number(const c10::Scalar &scalar);
 c10::Scalar to_scalar(const void *bytes, c10::ScalarType type);
 
 // The storage handle of a tpu tensor.
+tt_storage *storage_in(const c10::DataPtr &data);  // refuses memory that is not the device's
 tt_storage *storage_of(const at::Tensor &tensor);
 // Describes a tensor; the sizes and strides are borrowed from it. A 0-d CPU tensor gives its value; any other device
 // is an error that names `op`.

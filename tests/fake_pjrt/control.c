@@ -36,6 +36,7 @@ static const struct {
     {"fail_execution", &fake_set.fail_execution, 0},
     {"devices", &fake_set.devices, 1},
     {"tpu", &fake_set.tpu, 0},
+    {"ones", &fake_set.ones, 0},
     {"execute_delay_us", &fake_set.execute_delay_us, 0},
     {"compile_delay_us", &fake_set.compile_delay_us, 0},
     {"transfer_delay_us", &fake_set.transfer_delay_us, 0},

@@ -9,6 +9,9 @@
 // d2h_calls, d2h_bytes (ToHostBuffer), host_pointers (UnsafePointer), copies (to a device or memory), awaits;
 // live_buffers, live_executables, live_clients.
 //
+// COUNT_PJRT_PLATFORM=tpu in the environment: the plugin says that it is of this platform, whatever it is; so the forms
+// that rules have for a TPU run on XLA:CPU.
+//
 // Buffers made by functions newer than the header we build with are not counted, nor is their destruction balanced.
 #include <dlfcn.h>
 #include <pthread.h>
@@ -318,6 +321,16 @@ static PJRT_Error *count_client_destroy(PJRT_Client_Destroy_Args *args) {
   return real.PJRT_Client_Destroy(args);
 }
 
+static PJRT_Error *count_platform(PJRT_Client_PlatformName_Args *args) {
+  const char *name = getenv("COUNT_PJRT_PLATFORM");
+  if (!name || !*name) {
+    return real.PJRT_Client_PlatformName(args);
+  }
+  args->platform_name = name;
+  args->platform_name_size = strlen(name);
+  return NULL;
+}
+
 // ---- loading ----
 EXPORT const PJRT_Api *GetPjrtApi(void);
 
@@ -379,6 +392,7 @@ static void wrap(void) {
   WRAP(PJRT_Client_CreateAliasBuffer, count_alias);
   WRAP(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer, count_retrieve);
   WRAP(PJRT_Event_Await, count_await);
+  WRAP(PJRT_Client_PlatformName, count_platform);
   WRAP(PJRT_Client_Create, count_client_create);
   WRAP(PJRT_Client_Destroy, count_client_destroy);
 }

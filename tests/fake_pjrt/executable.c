@@ -218,8 +218,42 @@ typedef struct execution {
   fake_state *done;
   size_t input_count, output_count;
   fake_state **inputs, **outputs;        // references
-  fake_memory **input_memory, **memory;  // references: what is read, what is zeroed
+  fake_memory **input_memory, **memory;  // references: what is read, what is written
 } execution;
+
+// The bytes of one, as a real number; a complex one is a pair of a real one and zero.
+static size_t one_of(PJRT_Buffer_Type type, unsigned char out[16]) {
+  memset(out, 0, 16);
+  size_t size = fake_type_bytes(type);
+  switch (type) {
+    case PJRT_Buffer_Type_F16:
+      memcpy(out, &(uint16_t){0x3c00}, 2);
+      break;
+    case PJRT_Buffer_Type_BF16:
+      memcpy(out, &(uint16_t){0x3f80}, 2);
+      break;
+    case PJRT_Buffer_Type_F32:
+    case PJRT_Buffer_Type_C64:
+      memcpy(out, &(float){1}, 4);
+      break;
+    case PJRT_Buffer_Type_F64:
+    case PJRT_Buffer_Type_C128:
+      memcpy(out, &(double){1}, 8);
+      break;
+    default:
+      out[0] = 1;  // integers, little-endian
+  }
+  return size;
+}
+
+static void fill_result(const fake_type *type, fake_memory *memory) {
+  unsigned char element[16];
+  size_t size = one_of(type->type, element);
+  memset(memory->data, 0, memory->size);
+  for (size_t at = 0; atomic_load(&fake_set.ones) && size && at + size <= memory->size; at += size) {
+    memcpy((char *)memory->data + at, element, size);
+  }
+}
 
 static void run_execution(fake_task *base) {
   execution *one = (execution *)base;
@@ -233,7 +267,7 @@ static void run_execution(fake_task *base) {
     fake_state_unref(one->inputs[i]);
   }
   for (size_t i = 0; i < one->output_count; i++) {
-    memset(one->memory[i]->data, 0, one->memory[i]->size);
+    fill_result(&one->program->results[i], one->memory[i]);
     fake_memory_unref(one->memory[i]);
     fake_state_finish(one->outputs[i], code, message);
     fake_state_unref(one->outputs[i]);

@@ -15,7 +15,9 @@
 //   fail_execution          N: the Nth execution from now fails in its events, not in Execute; -1: every one
 //   lie:<function>          1: the function succeeds without giving what it should (NULL, 0 or an absurd count)
 //   devices                 how many devices where the client's option cpu_device_count is absent (1)
-//   tpu                     1: the platform is "tpu" and buffers have no host pointer
+//   tpu                     1: the platform is "tpu" and buffers have no host pointer; 5, 6, 7: the device's kind is
+//                           that of a TPU v5e, v6e, 7x
+//   ones                    1: results are ones (true), not zeros, so that no device assert fails
 //   execute_delay_us, compile_delay_us, transfer_delay_us   a delay makes executions and transfers asynchronous
 //   memory_limit            bytes per client; more is RESOURCE_EXHAUSTED (0: none)
 //   temp_bytes              what GetCompiledMemoryStats says
@@ -114,7 +116,7 @@ FAKE_FUNCTIONS(FAKE_DECLARE)
 
 // ---- control ----
 typedef struct fake_settings {
-  atomic_llong major, minor, struct_size, null_api, fail_code, fail_execution, devices, tpu, execute_delay_us,
+  atomic_llong major, minor, struct_size, null_api, fail_code, fail_execution, devices, tpu, ones, execute_delay_us,
       compile_delay_us, transfer_delay_us, memory_limit, temp_bytes;
 } fake_settings;
 extern fake_settings fake_set;

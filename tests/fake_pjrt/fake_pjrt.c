@@ -193,8 +193,9 @@ PJRT_Error *fake_PJRT_DeviceDescription_Attributes(PJRT_DeviceDescription_Attrib
 
 PJRT_Error *fake_PJRT_DeviceDescription_Kind(PJRT_DeviceDescription_Kind_Args *args) {
   ENTER(PJRT_DeviceDescription_Kind);
-  args->device_kind = "fake";
-  args->device_kind_size = 4;
+  long long tpu = atomic_load(&fake_set.tpu);
+  args->device_kind = tpu == 5 ? "TPU v5 lite" : tpu == 6 ? "TPU v6 lite" : tpu == 7 ? "TPU7x" : "fake";
+  args->device_kind_size = strlen(args->device_kind);
   return NULL;
 }
 

@@ -13,9 +13,16 @@ ENTRIES = {
     r"to_sparse": SPARSE,
     r"jiterator_.*": JITERATOR,
     r"chalf": NO_DTYPE,
+    r"SparseAdam": SPARSE,
 }
 
+REAL = "the optimizer takes no complex parameters"
+REAL_OPTIMIZERS = {"Adafactor", "Muon"}
+
 DTYPES = {"complex32": NO_DTYPE}
+
+# Entries whose results are complex32 in a dtype.
+PAIRS = {("complex", "float16"): NO_DTYPE, ("view_as_complex", "float16"): NO_DTYPE}
 
 # Results are uninitialised memory: sizes, strides and dtypes are compared, values are not.
 UNINITIALISED = {
@@ -32,12 +39,36 @@ UNINITIALISED = {
 # All operands but the first stay on the CPU: the operator reads them there, on every device.
 HOST = {"tensor_split"}
 
+# Of equal elements the CPU returns the index of any, and sorts them in any order unless told to be stable: the elements
+# that the indices name are compared. Operator -> position of the dimension among the arguments after the first.
+TIES = {"argsort": 0, "kthvalue": 1, "sort": 0, "topk": 1}
+
 # Stage -> entry -> reason: parts of the check that an entry cannot take.
 STAGES = {
     "out": {},
     "in-place": {},
     "noncontiguous": {},
+    "errors": {},
+    "gradgrad": {},
+    "forward-mode": {},
 }
+
+# Differences that are known not to be the backend's: (entry, dtype, stage, kind) as regular expressions, each for the
+# whole of its text, and the reason.
+CURVATURE = "after it converges, its curvature is a quotient of rounding errors"
+NARROW = "the CPU writes a strided out= as if it were contiguous"
+OUT_OF_RANGE = "the CPU's own kernel takes a dimension out of range for a RuntimeError, all others for an IndexError"
+FAULTS = [
+    ("narrow_copy", ".*", "out strided.*", "value", NARROW),
+    (
+        "narrow_copy",
+        ".*",
+        "errors .*",
+        "exception",
+        "a dimension out of range is a RuntimeError in the CPU's own kernel",
+    ),
+    ("LBFGS", ".*", ".* result .*", "value|precision", CURVATURE),
+]
 
 
 def reason(entry, dtype=None):
@@ -45,4 +76,19 @@ def reason(entry, dtype=None):
     for pattern, why in ENTRIES.items():
         if re.fullmatch(pattern, entry):
             return why
-    return DTYPES.get(dtype)
+    if dtype == "complex64" and entry in REAL_OPTIMIZERS:
+        return REAL
+    return PAIRS.get((entry, dtype)) or DTYPES.get(dtype)
+
+
+def stage(entry, name):
+    """Why a part of the check is left out for an entry; None if it is not."""
+    return STAGES.get(name, {}).get(entry)
+
+
+def fault(entry, dtype, where, kind):
+    """Why a difference does not count; None if it does."""
+    for *patterns, why in FAULTS:
+        if all(re.fullmatch(pattern, text) for pattern, text in zip(patterns, (entry, dtype, where, kind))):
+            return why
+    return None

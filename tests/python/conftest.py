@@ -11,7 +11,7 @@ os.environ.setdefault("TORCH_TPU_FAST_COMPILE", "1")
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[2]  # others have it from helpers: another folder has a conftest of its own
 
 
 def pytest_configure(config):

@@ -1,6 +1,10 @@
-"""Comparisons that tests share."""
+"""Comparisons and paths that tests share."""
+
+from pathlib import Path
 
 import torch
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def both(function, *tensors, **options):

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 
-from conftest import ROOT
+from helpers import ROOT
 
 PATH = ROOT.parent / "shared" / "cases" / "backend_cases.py"
 

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from conftest import ROOT
+from helpers import ROOT
 from torch_tpu import _lib
 
 

@@ -279,3 +279,36 @@ def test_results_of_absurd_size(function):
     with pytest.raises(torch.OutOfMemoryError):
         function(x)
     assert (x + 1).item() == 2
+
+
+ops = torch.ops.aten
+ODD = {
+    "slice_scatter": lambda d: torch.slice_scatter(torch.zeros((), device=d), torch.zeros((), device=d)),
+    "slice_backward": lambda d: ops.slice_backward(torch.zeros((), device=d), [], 0, 0, 1, 1),
+    "embedding_dense_backward": lambda d: ops.embedding_dense_backward(
+        torch.zeros((), device=d), torch.zeros(1, dtype=torch.int64, device=d), 3, -1, False
+    ),
+    "index_put": lambda d: ops.index_put(torch.zeros(3, device=d), [None], torch.ones(3, device=d)),
+    "narrow_copy": lambda d: torch.narrow_copy(ones(d, 3), 0, 0, 2, out=ones(d, 2, dtype=torch.int64)),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_operands(name):
+    """Operands without a result raise the CPU's class, not a general refusal."""
+    with pytest.raises(Exception) as expected:
+        ODD[name]("cpu")
+    with pytest.raises(expected.type):
+        ODD[name]("tpu")
+
+
+def test_workspace_of_another_cell():
+    for workspace in (torch.zeros((), device="tpu"), torch.zeros(2, 16, device="tpu")):
+        with pytest.raises(RuntimeError, match="workspace"):
+            ops._thnn_fused_gru_cell_backward(torch.zeros(2, 3, device="tpu"), workspace, True)
+
+
+def test_narrow_copy_into_a_strided_tensor():
+    x, out = torch.arange(12.0).view(3, 4).tpu(), torch.zeros(4, 3, 2, device="tpu")[..., 0].t()
+    torch.narrow_copy(x, 1, 0, 4, out=out)
+    assert torch.equal(out.cpu(), x.cpu())

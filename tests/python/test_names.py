@@ -54,7 +54,7 @@ def test_verify_plugin(cpu_plugin, monkeypatch, tmp_path):
     check = torch_tpu.verify_plugin()
     assert check.path == cpu_plugin and check.matches and check.sha256 == _plugins.DEFAULT_SHA256
     assert check.version == _plugins.DEFAULT_VERSION
-    document = (pytest.importorskip("conftest").ROOT / "docs/plugins.md").read_text()
+    document = (pytest.importorskip("helpers").ROOT / "docs/plugins.md").read_text()
     assert _plugins.DEFAULT_SHA256 in document and _plugins.DEFAULT_VERSION in document
 
     other = tmp_path / "libpjrt_cpu.so"

@@ -217,3 +217,16 @@ def test_targets_are_checked():
     with pytest.raises(RuntimeError, match=r"Given normalized_shape=\[5\], expected input with shape \[\*, 5\]"):
         F.layer_norm(x, (5,))
     assert torch.isfinite(F.cross_entropy(x, torch.tensor([0, 1, 3], device="tpu"))).item()
+
+
+@pytest.mark.parametrize("weight", [None, torch.bfloat16, torch.float32])
+def test_type_of_the_statistics(weight):
+    """The statistics that the backward pass takes have the input's type, or the wider one of the parameters."""
+
+    def types(device):
+        w = None if weight is None else torch.ones(3, dtype=weight, device=device)
+        x = torch.ones(2, 3, dtype=torch.bfloat16, device=device)
+        results = torch.native_layer_norm(x, [3], w, w, 1e-5) + torch.native_batch_norm(x, w, w, w, w, True, 0.1, 1e-5)
+        return [t.dtype for t in results]
+
+    assert types("tpu") == types("cpu")

@@ -13,6 +13,9 @@ DRAWS = {
     "normal": lambda g: torch.empty(4, device="tpu").normal_(2, 3, generator=g),
     "multinomial": lambda g: torch.multinomial(torch.ones(6, device="tpu"), 4, generator=g),
     "exponential": lambda g: torch.empty(4, device="tpu").exponential_(generator=g),
+    "poisson": lambda g: torch.poisson(torch.tensor([0.5, 4.0, 90.0], device="tpu"), generator=g),
+    "gamma": lambda g: torch._standard_gamma(torch.tensor([0.5, 4.0], device="tpu"), generator=g),
+    "binomial": lambda g: torch.binomial(torch.full((4,), 99.0, device="tpu"), torch.tensor(0.4, device="tpu"), g),
     "random": lambda g: torch.empty(4, device="tpu", dtype=torch.int64).random_(generator=g),
 }
 

@@ -61,7 +61,7 @@ def memory_stats_as_nested_dict(device=None):
         "current": stats["allocated"],
         "peak": stats["allocated_peak"],
         "allocated": stats["allocated_total"],
-        "freed": stats["allocated_total"] - stats["allocated"],
+        "freed": stats["freed_total"],
     }
     return {
         "allocation": {"all": allocations},

@@ -1,0 +1,96 @@
+// Compiles modules for a TPU that need not be there:
+//
+//   tpu_compile LIBTPU.so TOPOLOGY     reads paths of modules from stdin, a line each
+//
+// Answers each with lines on stdout: "begin PATH", then "ok MILLISECONDS PATH" (of CPU time, which does not depend on
+// what else the machine does) or "error PATH MESSAGE" (a new line in the message is written \n). The compiler may end
+// the process; whoever reads knows from the "begin" on which module.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "pjrt/pjrt.h"
+
+static double cpu_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+static char *read_file(const char *path, size_t *out_size) {
+  FILE *file = fopen(path, "rbe");
+  char *text = NULL;
+  if (file && !fseek(file, 0, SEEK_END)) {
+    long size = ftell(file);
+    rewind(file);
+    text = size >= 0 ? malloc((size_t)size + 1) : NULL;
+    *out_size = text ? fread(text, 1, (size_t)size, file) : 0;
+    if (text) {
+      text[*out_size] = 0;
+    }
+  }
+  if (file) {
+    fclose(file);
+  }
+  return text;
+}
+
+static void print_error(const char *path, const char *message) {
+  printf("error %s ", path);
+  for (; *message; message++) {
+    if (*message == '\n') {
+      fputs("\\n", stdout);
+    } else {
+      putchar(*message);
+    }
+  }
+  putchar('\n');
+}
+
+static void compile(tt_pjrt_topology *topology, const char *path) {
+  size_t size = 0;
+  char *text = read_file(path, &size);
+  if (!text) {
+    print_error(path, "the file can't be read");
+    return;
+  }
+  double begin = cpu_ms();
+  tt_pjrt_aot_result result;
+  tt_status *status = tt_pjrt_topology_compile(topology, text, size, NULL, &result);
+  if (status) {
+    print_error(path, tt_status_message(status));
+    tt_status_free(status);
+  } else {
+    printf("ok %.0f %s\n", cpu_ms() - begin, path);
+    tt_pjrt_aot_result_free(&result);
+  }
+  free(text);
+}
+
+int main(int argc, char **argv) {
+  if (argc != 3) {
+    fprintf(stderr, "usage: tpu_compile LIBTPU.so TOPOLOGY < paths\n");
+    return 2;
+  }
+  setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1", 0);
+  tt_pjrt_plugin *plugin = NULL;
+  tt_pjrt_topology *topology = NULL;
+  tt_status *status = tt_pjrt_plugin_load_for_topology(argv[1], &plugin);
+  if (!status) {
+    status = tt_pjrt_topology_create(plugin, argv[2], &topology);
+  }
+  if (status) {
+    fprintf(stderr, "tpu_compile: %s\n", tt_status_message(status));
+    return 1;
+  }
+  static char path[8192];
+  while (fgets(path, sizeof path, stdin)) {
+    path[strcspn(path, "\n")] = 0;
+    printf("begin %s\n", path);
+    fflush(stdout);
+    compile(topology, path);
+    fflush(stdout);
+  }
+  _Exit(0);  // the compiler's threads need no goodbye
+}
