@@ -23,7 +23,8 @@ static struct {
   bool busy, stopping;
 } compiler = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-static const tt_op fused_op = {.name = "tpu::fused", .short_name = "fused", .mutated_list = -1};
+static const tt_rule_entry fused_rule = {.name = "tpu::fused"};
+static const tt_op fused_op = {.rule = &fused_rule, .name = "tpu::fused", .short_name = "fused", .mutated_list = -1};
 
 static void free_request(request *r) {
   tt_stretch_free(r->stretch);

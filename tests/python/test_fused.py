@@ -3,6 +3,7 @@
 import copy
 import random
 import threading
+import time
 
 import pytest
 import torch
@@ -19,6 +20,9 @@ def _fused():
 
 
 def executions():
+    """Programs launched so far. What is queued counts when it is launched: waits for that, without a synchronisation."""
+    while not torch.tpu.current_stream().query():
+        time.sleep(0.001)
     return torch.tpu.counters()["executions"]
 
 
