@@ -1,45 +1,19 @@
 """torch.nn.attention.flex_attention, which refuses devices it doesn't know.
 
 Its dense form runs on any device: it is made of vmap and ordinary operators. That of the CPU has no gradients, this
-device's has. The module takes long to import and few programs need it, so it is changed when it is imported.
+device's has.
 """
 
 import functools
-import importlib.util
-import sys
 
 import torch
 from torch._C import DispatchKey, DispatchKeySet, _ExcludeDispatchKeyGuard
 
-_MODULE = "torch.nn.attention.flex_attention"
+from torch_tpu._imports import when_imported
 
 
 def install():
-    module = sys.modules.get(_MODULE)
-    if module is not None:
-        _accept_device(module)
-    else:
-        sys.meta_path.insert(0, _Finder())
-
-
-class _Finder:
-    """Lets the other finders find the module, and changes it when it has run."""
-
-    def find_spec(self, name, path=None, target=None):
-        if name != _MODULE or self not in sys.meta_path:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        run = spec.loader.exec_module
-
-        def exec_module(module):
-            run(module)
-            _accept_device(module)
-
-        spec.loader.exec_module = exec_module
-        return spec
+    when_imported("torch.nn.attention.flex_attention", _accept_device)
 
 
 def _accept_device(module):
