@@ -1,4 +1,4 @@
-"""Nested tensors of layout jagged: values, gradients and refusals are the CPU's. Those of layout strided are refused."""
+"""Nested tensors: jagged ones have the CPU's values, gradients and refusals, those of layout strided are refused."""
 
 import pytest
 import torch
