@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from torch_tpu import _lib, _transformer
+from torch_tpu import _flex_attention, _lib, _nested, _transformer
 
 
 def install():
@@ -21,6 +21,8 @@ def install():
     _install_pickling()
     _install_process_group()
     _transformer.install()
+    _flex_attention.install()
+    _nested.install()
     atexit.register(_wait_for_autograd)
 
 

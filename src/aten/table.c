@@ -35,6 +35,7 @@ extern const tt_rule_entry tt_rules_linalg_qr[];
 extern const tt_rule_entry tt_rules_linalg_svd[];
 extern const tt_rule_entry tt_rules_loss[];
 extern const tt_rule_entry tt_rules_matmul[];
+extern const tt_rule_entry tt_rules_nested[];
 extern const tt_rule_entry tt_rules_nonzero[];
 extern const tt_rule_entry tt_rules_norm[];
 extern const tt_rule_entry tt_rules_optim[];
@@ -97,6 +98,7 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_linalg_svd,
     tt_rules_loss,
     tt_rules_matmul,
+    tt_rules_nested,
     tt_rules_nonzero,
     tt_rules_norm,
     tt_rules_optim,

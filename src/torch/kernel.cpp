@@ -73,10 +73,16 @@ tt_number number_of(const c10::IValue &value) {
   return number;
 }
 
+int64_t int_of_symbol(const c10::SymInt &symbol) {
+  TORCH_CHECK(!symbol.is_symbolic() || !symbol.toSymNode()->is_nested_int(),
+              "expected a concrete integer, not the size of a nested tensor's ragged dimension");
+  return symbol.guard_int(__FILE__, __LINE__);
+}
+
 int64_t int_of(const c10::IValue &value) {
   return value.isInt()    ? value.toInt()
          : value.isBool() ? static_cast<int64_t>(value.toBool())
-                          : value.toSymInt().guard_int(__FILE__, __LINE__);
+                          : int_of_symbol(value.toSymInt());
 }
 
 // torch.set_default_dtype() tells nobody, so each call looks.

@@ -111,8 +111,8 @@ Tensor narrow_copy(const Tensor &self, int64_t dim, c10::SymInt start, c10::SymI
 }
 Tensor &narrow_copy_out(const Tensor &self, int64_t dim, c10::SymInt start, c10::SymInt length, Tensor &out) {
   Tensor part = part_of(self, dim, start, length);
-  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Expected out tensor to have dtype ",
-              self.scalar_type(), ", but got ", out.scalar_type(), " instead");
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Expected out tensor to have dtype ", self.scalar_type(),
+              ", but got ", out.scalar_type(), " instead");
   at::native::resize_output(out, part.sizes());
   return out.copy_(part);
 }
@@ -357,9 +357,6 @@ Tensor &masked_select_out(const Tensor &self, const Tensor &mask, Tensor &out) {
 
 void record_stream(Tensor &, at::Stream) {}
 
-// nn.TransformerEncoder asks this before it packs a padded batch into a nested tensor, which the device doesn't have.
-bool left_aligned(const Tensor &, const Tensor &) { return false; }
-
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty));
   m.impl("empty_strided", TORCH_FN(empty_strided));
@@ -388,7 +385,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("masked_select", TORCH_FN(masked_select));
   m.impl("masked_select.out", TORCH_FN(masked_select_out));
   m.impl("record_stream", TORCH_FN(record_stream));
-  m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(left_aligned));
 }
 
 // Copies look at the bits themselves: resolving them first would copy again, and so on.

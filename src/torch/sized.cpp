@@ -101,6 +101,16 @@ Tensor bincount(const Tensor &self, const std::optional<Tensor> &given, c10::Sym
   return op.call(self, weighted ? given : std::nullopt, room_for(size)).narrow(0, 0, size);
 }
 
+// ---- padded to jagged ----
+Tensor padded_to_jagged(const Tensor &dense, at::TensorList offsets, std::optional<c10::SymInt> given) {
+  TORCH_CHECK(offsets.size() == 1, "_padded_dense_to_jagged_forward(): only a single jagged dim is supported");
+  TORCH_CHECK(offsets[0].dim() == 1 && offsets[0].numel() > 0,
+              "_padded_dense_to_jagged_forward(): expected offsets to be a 1-D tensor that is not empty");
+  int64_t total = given ? given->expect_int() : offsets[0][-1].item<int64_t>();
+  static auto op = internal_op<Tensor(const Tensor &, const Tensor &, int64_t)>("torchtpu::padded_to_jagged");
+  return op.call(dense, offsets[0], total);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_unique", TORCH_FN(unique));
   m.impl("_unique2", TORCH_FN(unique2));
@@ -108,6 +118,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("unique_dim_consecutive", TORCH_FN(unique_dim_consecutive));
   m.impl("unique_consecutive", TORCH_FN(unique_consecutive));
   m.impl("bincount", TORCH_FN(bincount));
+  m.impl("_padded_dense_to_jagged_forward", TORCH_FN(padded_to_jagged));
 }
 
 }  // namespace
