@@ -121,6 +121,18 @@ def picked(call, position, indices):
     return source.gather(dim, indices)
 
 
+def as_leaves(*parts):
+    """The parts, with views that a generator took of a leaf (and that get no gradient themselves) as leaves."""
+    known = {}
+
+    def leaf(value):
+        if isinstance(value, torch.Tensor) and is_strided(value) and value.is_leaf and value.requires_grad and value._is_view():
+            return known.setdefault(id(value), value.detach().requires_grad_())
+        return value
+
+    return tree_map(leaf, parts)
+
+
 @dataclass
 class Call:
     """One sample's arguments."""
@@ -134,7 +146,8 @@ class Call:
     @classmethod
     def of(cls, sample, op=None):
         host = op is not None and op.name in skips.HOST
-        call = cls(sample.input, tuple(sample.args), dict(sample.kwargs), sample.output_process_fn_grad, host)
+        parts = as_leaves(sample.input, tuple(sample.args), dict(sample.kwargs))
+        call = cls(*parts, sample.output_process_fn_grad, host)
         if op is not None and op.name in skips.TIES and not call.kwargs.get("stable"):
             position = skips.TIES[op.name]
             call.process = lambda result: (
