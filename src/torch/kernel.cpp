@@ -155,6 +155,7 @@ std::unique_ptr<Kernel> Kernel::create(const std::string &rule, const c10::Opera
   auto kernel = std::make_unique<Kernel>();
   kernel->name_ = schema.name().substr(schema.name().find("::") + 2);
   kernel->is_fill_ = is_fill(kernel->name_) && !(kernel->name_ == "fill_" && schema.overload_name() == "Tensor");
+  kernel->is_dot_ = (kernel->name_ == "dot" || kernel->name_ == "vdot") && schema.overload_name().empty();
   std::vector<tt_arg_schema> args;
   int mutated_list = -1;
   for (const auto &argument : schema.arguments()) {
@@ -503,6 +504,17 @@ void Kernel::complete(Stack &stack) const {
   }
 }
 
+// dot() of two lazy conjugates, and vdot() whose second operand alone is one, are lazy conjugates themselves.
+bool Kernel::dot_lazily(Stack &stack) const {
+  const at::Tensor x = stack[stack.size() - 2].toTensor(), y = stack.back().toTensor();
+  if (C10_LIKELY(!y.is_conj() || x.is_conj() != (name_ == "dot"))) {
+    return false;
+  }
+  stack.resize(stack.size() - 2);
+  stack.emplace_back((name_ == "dot" ? x.conj() : x).dot(y.conj()).conj());
+  return true;
+}
+
 // A fill of an expanded tensor fills what was expanded: `self` is narrowed to that, and given back as it was.
 at::Tensor Kernel::narrow_expanded(Stack *stack) const {
   c10::IValue *args = stack->data() + stack->size() - args_.size();
@@ -542,6 +554,9 @@ void Kernel::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet, 
   }
   if (C10_UNLIKELY(indices_ >= 0 || total_ >= 0)) {
     complete(*stack);
+  }
+  if (C10_UNLIKELY(is_dot_) && dot_lazily(*stack)) {
+    return;
   }
   const at::Tensor expanded = is_fill_ ? narrow_expanded(stack) : at::Tensor();
   Call call(*this, *stack);

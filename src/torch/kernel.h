@@ -27,6 +27,7 @@ class Kernel final : public c10::OperatorKernel {
     bool is_apart;    // must not lie in the memory of a written tensor
   };
   at::Tensor narrow_expanded(torch::jit::Stack *stack) const;
+  bool dot_lazily(torch::jit::Stack &stack) const;
   tt_arg_schema add_argument(const c10::Argument &argument);
   void complete(torch::jit::Stack &stack) const;
 
@@ -38,6 +39,7 @@ class Kernel final : public c10::OperatorKernel {
   std::vector<bool> return_is_list_, return_is_int_;
   bool is_generated_ = false;  // an out= form whose operands may lie anywhere
   bool is_fill_ = false;       // writes expanded tensors too: an element that is written twice gets the same both times
+  bool is_dot_ = false;        // dot, vdot: some conjugates come out as they went in
   int self_ = -1;              // the tensor that `indices` index
   int indices_ = -1;           // a list of indices: boolean masks are expanded first
   int total_ = -1;  // repeat_interleave's output_size: the sum of the repeats, read back when it is not given

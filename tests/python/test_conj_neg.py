@@ -85,3 +85,18 @@ def test_gradient_through_conjugate():
         (z.conj() * z * z.imag).abs().sum().backward()
         gradients.append(z.grad.cpu())
     torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize("conjugates", [(False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("name", ["dot", "vdot", "inner", "mv", "matmul"])
+def test_products(name, conjugates):
+    """Products read lazy conjugates, and are one where the CPU's is."""
+    results = []
+    for device in ("cpu", "tpu"):
+        x, y = on(device), on(device).flip(0) + 1
+        x = x.view(2, 2) if name == "mv" else x
+        y = y[:2] if name == "mv" else y
+        x, y = (t.conj() if conj else t for t, conj in zip((x, y), conjugates))
+        results.append(getattr(torch, name)(x, y))
+    assert results[0].is_conj() == results[1].is_conj()
+    torch.testing.assert_close(results[1].cpu().resolve_conj(), results[0].resolve_conj())
