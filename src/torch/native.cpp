@@ -111,8 +111,8 @@ Tensor narrow_copy(const Tensor &self, int64_t dim, c10::SymInt start, c10::SymI
 }
 Tensor &narrow_copy_out(const Tensor &self, int64_t dim, c10::SymInt start, c10::SymInt length, Tensor &out) {
   Tensor part = part_of(self, dim, start, length);
-  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Expected out tensor to have dtype ",
-              self.scalar_type(), ", but got ", out.scalar_type(), " instead");
+  TORCH_CHECK(out.scalar_type() == self.scalar_type(), "Expected out tensor to have dtype ", self.scalar_type(),
+              ", but got ", out.scalar_type(), " instead");
   at::native::resize_output(out, part.sizes());
   return out.copy_(part);
 }
