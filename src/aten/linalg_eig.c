@@ -529,8 +529,8 @@ static void build_eig(tt_rule *r) {
 }
 
 const tt_rule_entry tt_rules_linalg_eig[] = {
-    {.name = "aten::linalg_eig", .build = build_eig, .kind = EIG},
-    {.name = "aten::_linalg_eigvals", .build = build_eig, .kind = EIGVALS},
-    {.name = "aten::linalg_eigvals.out", .build = build_eig, .kind = EIGVALS},
+    {.name = "aten::linalg_eig", .build = build_eig, .kind = EIG, .out_dtype = TT_OUT_CAST},
+    {.name = "aten::_linalg_eigvals", .build = build_eig, .kind = EIGVALS, .out_dtype = TT_OUT_CAST},
+    {.name = "aten::linalg_eigvals.out", .build = build_eig, .kind = EIGVALS, .out_dtype = TT_OUT_CAST},
     {0},
 };
