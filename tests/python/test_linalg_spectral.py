@@ -105,30 +105,38 @@ def check_eig(a, values_atol=None):
         assert (vectors.imag.mT[values.imag == 0] == 0).all()
 
 
-# ---- decompositions ----
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("sizes", [(1, 1), (2, 2), (7, 7), (2, 3, 4, 4)], ids=str)
+# ---- decompositions: each dtype in batches, each size once ----
+def cases(batch, *sizes):
+    return pytest.mark.parametrize(("sizes", "dtype"), [(batch, d) for d in DTYPES] + list(sizes), ids=str)
+
+
+@cases((2, 3, 4, 4), ((1, 1), torch.complex64), ((2, 2), torch.float32), ((7, 7), torch.float64))
 def test_eigh(sizes, dtype):
     check_eigh(hermitian(*sizes, dtype=dtype))
 
 
 def test_eigh_reads_one_triangle():
-    for uplo in ("L", "l", "U", "u"):
-        a = make(5, 5, dtype=torch.complex128)
-        check_eigh(a, uplo.upper())
+    a = make(5, 5, dtype=torch.complex128)
+    for uplo in ("L", "U"):
+        check_eigh(a, uplo)
+    for uplo in ("l", "u"):
         check(lambda a, uplo=uplo: torch.linalg.eigvalsh(a, UPLO=uplo), a)
     check_eigh(make(4, 8).mT[::2])  # strided
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("sizes", [(1, 1), (3, 1), (7, 7), (6, 4), (2, 3, 3, 5)], ids=str)
+@cases(
+    (2, 3, 3, 5),
+    ((1, 1), torch.float32),
+    ((3, 1), torch.complex64),
+    ((7, 7), torch.float64),
+    ((6, 4), torch.complex128),
+)
 def test_svd(sizes, dtype):
     for full in (True, False):
         check_svd(make(*sizes, dtype=dtype), full)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("sizes", [(1, 1), (2, 2), (8, 8), (2, 3, 4, 4)], ids=str)
+@cases((2, 3, 4, 4), ((1, 1), torch.float32), ((2, 2), torch.float64), ((8, 8), torch.complex64))
 def test_eig(sizes, dtype):
     check_eig(make(*sizes, dtype=dtype))
 
