@@ -153,7 +153,7 @@ static void look_at_tap(void *context, tt_hlo_builder *b, const tt_hlo *state, t
     rest = v_div(rest, size);
     stride *= f->in[i];
   }
-  tt_hlo at = v_add(loop->origin, v_like(offset, loop->origin));
+  tt_hlo at = v_add(loop->origin, v_like(tt_cast(offset, loop->origin->dtype), loop->origin));
   tt_hlo seen = tt_take_flat(loop->x, v_add(loop->plane, at));
   tt_hlo take = seen ? v_or(v_gt(seen, state[1]), v_isnan(seen)) : NULL;
   out[0] = tap ? v_addc(tap, 1) : NULL;

@@ -106,6 +106,10 @@ static bool read_bin_counts(tt_rule *r, histogram *h) {
   }
   for (int32_t i = 0; i < listed; i++) {
     h->bins[i] = bins[i];
+    if (bins[i] == INT64_MAX) {
+      tt_fail(r, TT_ERR_RUNTIME, "the histogram is too large");
+      return false;
+    }
     if (bins[i] < 0 || (bins[i] == 0 && strcmp(tt_rule_name(r), "_histogramdd_bin_edges") != 0)) {
       tt_fail(r, TT_ERR_RUNTIME, "bins must be > 0, but got %" PRId64 " for dimension %d", bins[i], i);
       return false;

@@ -4,6 +4,7 @@
 
 #include "aten/dims.h"
 
+// A result of which each matrix lies in memory by columns, as LAPACK leaves it.
 static inline void la_ret_by_columns(tt_rule *r, int32_t i, tt_hlo x) {
   int32_t order[TT_MAX_RANK];
   if (!x || x->rank < 2) {
@@ -11,16 +12,21 @@ static inline void la_ret_by_columns(tt_rule *r, int32_t i, tt_hlo x) {
     return;
   }
   for (int32_t d = 0; d < x->rank; d++) {
-    order[d] = d;
+    order[d] = d < x->rank - 2 ? d : 2 * x->rank - 3 - d;
   }
-  order[x->rank - 2] = x->rank - 1;
-  order[x->rank - 1] = x->rank - 2;
   tt_ret_ordered(r, i, x, order);
 }
 
-static inline bool la_check_square(tt_rule *r, const tt_operand *a, const char *who, const char *name) {
+static inline bool la_check_matrices(tt_rule *r, const tt_operand *a, const char *who, const char *name) {
   if (a->ndim < 2) {
     tt_fail(r, TT_ERR_RUNTIME, "%s: The input tensor %s must have at least 2 dimensions.", who, name);
+    return false;
+  }
+  return true;
+}
+
+static inline bool la_check_square(tt_rule *r, const tt_operand *a, const char *who, const char *name) {
+  if (!la_check_matrices(r, a, who, name)) {
     return false;
   }
   const int64_t rows = a->sizes[a->ndim - 2], columns = a->sizes[a->ndim - 1];
@@ -59,17 +65,28 @@ static inline tt_hlo la_triangle(tt_hlo x, bool upper) {
   return x ? v_if(upper ? la_in_band(x, -far, 0) : la_in_band(x, 0, far), x, v_const(x, 0)) : NULL;
 }
 
-static inline tt_hlo la_adjoint(tt_hlo x) {
-  int32_t order[TT_MAX_RANK];
-  if (!x) {
-    return NULL;
+// ---- parts ----
+static inline tt_hlo la_real(tt_hlo x) { return x && tt_dtype_is_complex(x->dtype) ? tt_hlo_unary(TT_REAL, x) : x; }
+static inline tt_hlo la_conj(tt_hlo x) { return x && tt_dtype_is_complex(x->dtype) ? tt_hlo_unary(TT_CONJ, x) : x; }
+// |x|^2 without the square root, of the real type.
+static inline tt_hlo la_square(tt_hlo x) {
+  if (!x || !tt_dtype_is_complex(x->dtype)) {
+    return v_mul(x, x);
   }
-  for (int32_t d = 0; d < x->rank; d++) {
+  tt_hlo re = tt_hlo_unary(TT_REAL, x), im = tt_hlo_unary(TT_IMAG, x);
+  return v_add(v_mul(re, re), v_mul(im, im));
+}
+// A real value in x's type.
+static inline tt_hlo la_as(tt_hlo real, tt_hlo x) { return x ? tt_hlo_convert(real, x->dtype) : NULL; }
+
+static inline tt_hlo la_transpose(tt_hlo x) {
+  int32_t order[TT_MAX_RANK];
+  for (int32_t d = 0; x && d < x->rank; d++) {
     order[d] = d < x->rank - 2 ? d : 2 * x->rank - 3 - d;
   }
-  x = tt_hlo_transpose(x, order);
-  return x && tt_dtype_is_complex(x->dtype) ? tt_hlo_unary(TT_CONJ, x) : x;
+  return x ? tt_hlo_transpose(x, order) : NULL;
 }
+static inline tt_hlo la_adjoint(tt_hlo x) { return la_conj(la_transpose(x)); }
 
 // The batch dims of two stacks of matrices broadcast together.
 static inline bool la_broadcast_batches(tt_rule *r, tt_hlo *a, tt_hlo *b) {
@@ -160,29 +177,48 @@ static inline tt_hlo la_columns(tt_hlo x, tt_hlo like) {
 static inline tt_hlo la_each(tt_hlo x, tt_hlo like) {
   return like ? tt_hlo_broadcast_in_dim(x, like->dims, like->rank, (const int32_t[]){0}) : NULL;
 }
-// x y, x^H y: products of stacks of matrices.
-static inline tt_hlo la_dot(tt_hlo x, tt_hlo y) {
-  static const int32_t batch[] = {0}, columns[] = {2}, rows[] = {1};
-  const tt_hlo_dot_dims dims = {batch, batch, columns, rows, 1, 1};
+// The product of two stacks over a dim of each.
+static inline tt_hlo la_contract(tt_hlo x, int32_t x_dim, tt_hlo y, int32_t y_dim) {
+  static const int32_t batch[] = {0};
+  const tt_hlo_dot_dims dims = {batch, batch, &x_dim, &y_dim, 1, 1};
   return tt_hlo_dot_general(x, y, &dims, TT_PRECISION_HIGHEST, TT_DTYPE_INVALID);
 }
-static inline tt_hlo la_conj(tt_hlo x) { return x && tt_dtype_is_complex(x->dtype) ? tt_hlo_unary(TT_CONJ, x) : x; }
-static inline tt_hlo la_adjoint_dot(tt_hlo x, tt_hlo y) {
-  static const int32_t batch[] = {0}, rows[] = {1};
-  const tt_hlo_dot_dims dims = {batch, batch, rows, rows, 1, 1};
-  return tt_hlo_dot_general(la_conj(x), y, &dims, TT_PRECISION_HIGHEST, TT_DTYPE_INVALID);
+// x y, x^H y.
+static inline tt_hlo la_dot(tt_hlo x, tt_hlo y) { return la_contract(x, 2, y, 1); }
+static inline tt_hlo la_adjoint_dot(tt_hlo x, tt_hlo y) { return la_contract(la_conj(x), 1, y, 1); }
+static inline tt_hlo la_is_diagonal(tt_hlo x) {
+  return x ? v_eq(v_iota(x, TT_S32, x->rank - 2), v_iota(x, TT_S32, x->rank - 1)) : NULL;
 }
-static inline tt_hlo la_real(tt_hlo x) { return x && tt_dtype_is_complex(x->dtype) ? tt_hlo_unary(TT_REAL, x) : x; }
 static inline tt_hlo la_diagonal(tt_hlo x) {  // of flat stacks
   if (!x) {
     return NULL;
   }
   const int64_t k = x->dims[1] < x->dims[2] ? x->dims[1] : x->dims[2];
   tt_hlo square = tt_hlo_slice_dim(tt_hlo_slice_dim(x, 1, 0, k, 1), 2, 0, k, 1);
-  return v_reduce(TT_SUM, v_if(la_in_band(square, 0, 0), square, v_const(square, 0)), 2);
+  return v_reduce(TT_SUM, v_if(la_is_diagonal(square), square, v_const(square, 0)), 2);
 }
 static inline tt_hlo la_eye(tt_hlo like) {
-  return like ? v_if(la_in_band(like, 0, 0), v_const(like, 1), v_const(like, 0)) : NULL;
+  return like ? v_if(la_is_diagonal(like), v_const(like, 1), v_const(like, 0)) : NULL;
+}
+
+// Rows of each matrix at positions [batch, k]; elements of each vector.
+static inline tt_hlo la_take_rows(tt_hlo x, tt_hlo positions) {
+  static const int32_t one = 1, batch = 0, two = 2;
+  if (!x || !positions) {
+    return NULL;
+  }
+  const tt_hlo_gather_dims dims = {.offset_dims = &two,
+                                   .offset_count = x->rank - 2,
+                                   .collapsed_dims = &one,
+                                   .collapsed_count = 1,
+                                   .operand_batching_dims = &batch,
+                                   .indices_batching_dims = &batch,
+                                   .batching_count = 1,
+                                   .start_index_map = &one,
+                                   .start_index_count = 1,
+                                   .index_vector_dim = 2};
+  const int64_t sizes[] = {1, 1, x->rank > 2 ? x->dims[2] : 1};
+  return tt_hlo_gather(x, v_unsqueeze(positions, 2), &dims, sizes, false);
 }
 
 // ---- linalg_lu.c: of flat stacks ----
@@ -192,8 +228,6 @@ typedef struct la_lu {
   tt_hlo order;   // [batch, m], s32: a[order] is L U
 } la_lu;
 la_lu la_lu_factor(tt_hlo a);
-// Rows of each matrix at positions [batch, k].
-tt_hlo la_rows_at(tt_hlo x, tt_hlo positions);
 // a x = b or a^H x = b.
 tt_hlo la_lu_solve(tt_hlo lu, tt_hlo order, tt_hlo b, bool adjoint);
 
@@ -211,8 +245,6 @@ tt_hlo la_reflectors(tt_hlo a, tt_hlo first);
 tt_hlo la_qr_q(tt_hlo a, tt_hlo tau, int64_t columns);
 // Q c or Q^H c, Q the product of the reflectors in v's columns (ones and zeros in place).
 tt_hlo la_reflect(tt_hlo v, tt_hlo tau, tt_hlo c, bool adjoint);
-// |x|^2, of the real type.
-tt_hlo la_square(tt_hlo x);
 // A power of two near the largest element where squares would overflow or vanish; else 1. [batch]
 tt_hlo la_safe_scale(tt_hlo a);
 

@@ -15,39 +15,26 @@ typedef struct schur {
 
 // ---- reflections of a few rows ----
 
-static tt_hlo window(tt_hlo x, tt_hlo row, tt_hlo column, int64_t rows, int64_t columns) {
-  if (!x) {
-    return NULL;
-  }
-  tt_hlo zero = tt_hlo_scalar(tt_hlo_builder_of(x), TT_S32, 0);
-  const tt_hlo at[] = {zero, row ? row : zero, column ? column : zero};
-  return tt_hlo_dynamic_slice(x, at, (const int64_t[]){x->dims[0], rows, columns});
-}
-static tt_hlo put_window(tt_hlo x, tt_hlo part, tt_hlo row, tt_hlo column) {
-  tt_hlo zero = x ? tt_hlo_scalar(tt_hlo_builder_of(x), TT_S32, 0) : NULL;
-  return tt_hlo_dynamic_update_slice(x, part, (const tt_hlo[]){zero, row ? row : zero, column ? column : zero});
-}
-
 // H^H t H and z H (z is kept transposed), where H reflects rows k to k + width. Where `clean` [batch] holds, column
 // k - 1 of these rows becomes beta, 0, ...
 static void reflect_window(const schur *s, sp_reflector h, tt_hlo k, tt_hlo clean, tt_hlo *t, tt_hlo *z) {
   const int64_t w = s->width, n = *t ? (*t)->dims[1] : 0;
-  tt_hlo rows = window(*t, k, NULL, w, n), v = h.v, tau = sp_each(h.tau, v);
-  tt_hlo product = v_reduce(TT_SUM, v_mul(sp_down(sp_conj(v), rows), rows), 1);
-  rows = v_sub(rows, sp_outer(v_mul(sp_conj(tau), v), product, rows));
+  tt_hlo rows = la_window(*t, k, NULL, w, n), v = h.v, tau = la_each(h.tau, v);
+  tt_hlo product = v_reduce(TT_SUM, v_mul(la_rows(la_conj(v), rows), rows), 1);
+  rows = v_sub(rows, sp_outer(v_mul(la_conj(tau), v), product, rows));
   if (clean) {
     tt_hlo column = v_eq(sp_index(rows, 2), v_addc(v_like(k, rows), -1));
-    tt_hlo beta = v_if(v_eqc(sp_index(rows, 1), 0), sp_each(sp_as(h.beta, rows), rows), v_const(rows, 0));
-    rows = v_if(v_and(column, sp_each(clean, column)), beta, rows);
+    tt_hlo beta = v_if(v_eqc(sp_index(rows, 1), 0), la_each(la_as(h.beta, rows), rows), v_const(rows, 0));
+    rows = v_if(v_and(column, la_each(clean, column)), beta, rows);
   }
-  *t = put_window(*t, rows, k, NULL);
-  tt_hlo columns = window(*t, NULL, k, n, w);
-  product = v_reduce(TT_SUM, v_mul(columns, sp_across(v, columns)), 2);
-  *t = put_window(*t, v_sub(columns, sp_outer(product, v_mul(tau, sp_conj(v)), columns)), NULL, k);
+  *t = la_put_window(*t, rows, k, NULL);
+  tt_hlo columns = la_window(*t, NULL, k, n, w);
+  product = v_reduce(TT_SUM, v_mul(columns, la_columns(v, columns)), 2);
+  *t = la_put_window(*t, v_sub(columns, sp_outer(product, v_mul(tau, la_conj(v)), columns)), NULL, k);
   if (s->vectors) {
-    rows = window(*z, k, NULL, w, n);
-    product = v_reduce(TT_SUM, v_mul(sp_down(v, rows), rows), 1);
-    *z = put_window(*z, v_sub(rows, sp_outer(v_mul(tau, sp_conj(v)), product, rows)), k, NULL);
+    rows = la_window(*z, k, NULL, w, n);
+    product = v_reduce(TT_SUM, v_mul(la_rows(v, rows), rows), 1);
+    *z = la_put_window(*z, v_sub(rows, sp_outer(v_mul(tau, la_conj(v)), product, rows)), k, NULL);
   }
 }
 
@@ -72,16 +59,16 @@ static void isolate_step(void *context, tt_hlo_builder *b, const tt_hlo *state, 
   (void)b;
   const isolation *s = context;
   tt_hlo place = state[2], left = v_ltc(place, 0), i = sp_index(place, 1);
-  tt_hlo row_links = v_reduce(TT_ANY, v_and(s->links, sp_across(left, s->links)), 2);
-  tt_hlo column_links = v_reduce(TT_ANY, v_and(s->links, sp_down(left, s->links)), 1);
+  tt_hlo row_links = v_reduce(TT_ANY, v_and(s->links, la_columns(left, s->links)), 2);
+  tt_hlo column_links = v_reduce(TT_ANY, v_and(s->links, la_rows(left, s->links)), 1);
   tt_hlo row = some_place(v_and(left, v_not(row_links)), true), is_row = v_gec(row, 0);
   tt_hlo column = some_place(v_and(left, v_not(column_links)), false),
          is_column = v_and(v_gec(column, 0), v_not(is_row));
   tt_hlo to = v_if(is_row, v_csub((double)s->n - 1, state[4]), state[3]), found = v_or(is_row, is_column);
-  tt_hlo here = v_and(v_eq(i, sp_each(v_if(is_row, row, column), i)), sp_each(found, i));
+  tt_hlo here = v_and(v_eq(i, la_each(v_if(is_row, row, column), i)), la_each(found, i));
   out[0] = v_addc(state[0], 1);
   out[1] = v_reduce_all(TT_ANY, found);
-  out[2] = v_if(here, sp_each(to, i), place);
+  out[2] = v_if(here, la_each(to, i), place);
   out[3] = v_add(state[3], tt_hlo_convert(is_column, TT_S32));
   out[4] = v_add(state[4], tt_hlo_convert(is_row, TT_S32));
 }
@@ -94,8 +81,8 @@ static tt_hlo isolate_goes_on(void *context, tt_hlo_builder *b, const tt_hlo *st
 // as the others move at the same time each goes less than half of the way.
 static void scale_step(void *context, tt_hlo_builder *b, const tt_hlo *state, tt_hlo *out) {
   (void)b;
-  tt_hlo inner = *(const tt_hlo *)context, a = state[2], zero = v_const(sp_real(a), 0);
-  tt_hlo squares = v_if(v_and(sp_across(inner, zero), sp_down(inner, zero)), sp_square(a), zero);
+  tt_hlo inner = *(const tt_hlo *)context, a = state[2], zero = v_const(la_real(a), 0);
+  tt_hlo squares = v_if(v_and(la_columns(inner, zero), la_rows(inner, zero)), la_square(a), zero);
   tt_hlo r = v_sqrt(v_reduce(TT_SUM, squares, 2)), c = v_sqrt(v_reduce(TT_SUM, squares, 1)), f = v_const(r, 1);
   static const double steps[][2] = {{0x1p2, 2}, {0x1p6, 4}, {0x1p14, 16}};
   for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
@@ -103,10 +90,10 @@ static void scale_step(void *context, tt_hlo_builder *b, const tt_hlo *state, tt
     f = v_if(v_gt(c, v_mulc(r, steps[k][0])), v_const(f, 1 / steps[k][1]), f);
   }
   f = v_if(v_and(inner, v_and(v_gtc(r, 0), v_gtc(c, 0))), f, v_const(f, 1));
-  tt_hlo by = v_mul(sp_across(f, zero), sp_down(v_cdiv(1, f), zero));
+  tt_hlo by = v_mul(la_columns(f, zero), la_rows(v_cdiv(1, f), zero));
   out[0] = v_addc(state[0], 1);
   out[1] = v_reduce_all(TT_ANY, v_ne(f, v_const(f, 1)));
-  out[2] = v_mul(a, sp_as(by, a));
+  out[2] = v_mul(a, la_as(by, a));
   out[3] = v_mul(state[3], f);
 }
 static tt_hlo scale_goes_on(void *context, tt_hlo_builder *b, const tt_hlo *state) {
@@ -124,22 +111,22 @@ static void balance(tt_hlo *a, tt_hlo *z) {
   tt_hlo_builder *b = tt_hlo_builder_of(*a);
   const int64_t batch = (*a)->dims[0], n = (*a)->dims[1];
   tt_hlo yes = tt_hlo_const_int(b, TT_PRED, 1, NULL, 0), step = tt_hlo_scalar(b, TT_S32, 0);
-  isolation s = {.n = n, .links = v_and(v_ne(*a, v_const(*a, 0)), v_not(sp_is_diagonal(*a)))};
+  isolation s = {.n = n, .links = v_and(v_ne(*a, v_const(*a, 0)), v_not(la_is_diagonal(*a)))};
   tt_hlo none = tt_hlo_const(b, TT_S32, 0, &batch, 1);
   tt_hlo state[5] = {step, yes, tt_hlo_const(b, TT_S32, -1, (const int64_t[]){batch, n}, 2), none, none};
   tt_hlo_while(state, 5, isolate_goes_on, isolate_step, &s, state);
-  tt_hlo place = state[2], key = v_if(v_ltc(place, 0), sp_each(state[3], place), place);
+  tt_hlo place = state[2], key = v_if(v_ltc(place, 0), la_each(state[3], place), place);
   tt_hlo order[] = {key, sp_index(key, 1)};
   tt_hlo_sort(order, 2, 1, false, true, false, order);
-  *a = sp_swap(sp_take_rows(sp_swap(sp_take_rows(*a, order[1])), order[1]));
+  *a = la_transpose(la_take_rows(la_transpose(la_take_rows(*a, order[1])), order[1]));
   tt_hlo i = sp_index(place, 1), end = v_csub((double)n, state[4]);
-  tt_hlo inner = v_and(v_ge(i, sp_each(state[3], i)), v_lt(i, sp_each(end, i)));
+  tt_hlo inner = v_and(v_ge(i, la_each(state[3], i)), v_lt(i, la_each(end, i)));
   tt_hlo ones = tt_hlo_const(b, tt_dtype_real((*a)->dtype), 1, (const int64_t[]){batch, n}, 2);
   tt_hlo scales[4] = {step, yes, *a, ones};
   tt_hlo_while(scales, 4, scale_goes_on, scale_step, &inner, scales);
   *a = scales[2];
-  tt_hlo rows = sp_take_rows(sp_eye(b, (*a)->dtype, batch, n, n), order[1]);
-  *z = v_mul(rows, sp_as(sp_down(scales[3], rows), rows));
+  tt_hlo rows = la_take_rows(sp_eye(b, (*a)->dtype, batch, n, n), order[1]);
+  *z = v_mul(rows, la_as(la_rows(scales[3], rows), rows));
 }
 
 // ---- Hessenberg form ----
@@ -150,16 +137,17 @@ static void hessenberg_step(void *context, tt_hlo_builder *b, const tt_hlo *stat
   const schur *s = context;
   tt_hlo k = state[0], a = state[1];
   const int64_t n = a ? a->dims[1] : 0;
-  sp_reflector h = sp_reflect(v_squeeze(window(a, NULL, k, n, 1), 2), v_addc(k, 1));
-  tt_hlo v = h.v, tau = sp_each(h.tau, v), left = sp_dot(a, 1, sp_conj(v), 1), right = v_mul(sp_dot(a, 2, v, 1), tau);
-  tt_hlo both = v_mul(v_reduce(TT_SUM, v_mul(left, v), 1), v_mul(h.tau, sp_conj(h.tau)));
-  right = v_sub(right, v_mul(v, sp_each(both, v)));
-  left = v_mul(left, sp_conj(tau));
+  sp_reflector h = sp_reflect(v_squeeze(la_window(a, NULL, k, n, 1), 2), v_addc(k, 1));
+  tt_hlo v = h.v, tau = la_each(h.tau, v), left = la_contract(a, 1, la_conj(v), 1),
+         right = v_mul(la_contract(a, 2, v, 1), tau);
+  tt_hlo both = v_mul(v_reduce(TT_SUM, v_mul(left, v), 1), v_mul(h.tau, la_conj(h.tau)));
+  right = v_sub(right, v_mul(v, la_each(both, v)));
+  left = v_mul(left, la_conj(tau));
   out[0] = v_addc(k, 1);
-  out[1] = v_sub(a, v_add(sp_outer(v, left, a), sp_outer(right, sp_conj(v), a)));
+  out[1] = v_sub(a, v_add(sp_outer(v, left, a), sp_outer(right, la_conj(v), a)));
   if (s->vectors) {
     tt_hlo z = state[2];
-    out[2] = v_sub(z, sp_outer(v_mul(sp_conj(v), tau), sp_dot(z, 1, v, 1), z));
+    out[2] = v_sub(z, sp_outer(v_mul(la_conj(v), tau), la_contract(z, 1, v, 1), z));
   }
 }
 
@@ -172,7 +160,7 @@ static tt_hlo band(tt_hlo t, int32_t low, int32_t high) {
   return x;
 }
 // Elements of vectors at a place per matrix, [batch].
-static tt_hlo at_place(tt_hlo x, tt_hlo place) { return v_squeeze(sp_take_rows(x, v_unsqueeze(place, 1)), 1); }
+static tt_hlo at_place(tt_hlo x, tt_hlo place) { return v_squeeze(la_take_rows(x, v_unsqueeze(place, 1)), 1); }
 
 // What a sweep works on: in each matrix the last unreduced block, rows first to last; both -1 where none is left.
 typedef struct block {
@@ -185,7 +173,7 @@ static void find_block(const schur *s, tt_hlo linked, block *out) {
   if (s->width == 3) {  // two rows are left as they are
     again = v_and(linked, v_gtc(sp_shift(tt_hlo_convert(linked, TT_S32), -1, 0), 0));
   }
-  tt_hlo link = v_reduce(TT_MAX, v_if(again, i, none), 1), each = sp_each(link, i);
+  tt_hlo link = v_reduce(TT_MAX, v_if(again, i, none), 1), each = la_each(link, i);
   tt_hlo gap = v_reduce(TT_MAX, v_if(v_and(v_not(linked), v_lt(i, each)), i, none), 1), found = v_gec(link, 0);
   out->last = v_if(found, v_addc(link, 1), v_const(link, -1));
   out->first = v_if(found, v_addc(gap, 1), v_const(link, -1));
@@ -195,7 +183,7 @@ static void find_block(const schur *s, tt_hlo linked, block *out) {
 static tt_hlo single_shift(tt_hlo a, tt_hlo b, tt_hlo c, tt_hlo d) {
   tt_hlo half = v_mulc(v_sub(a, d), 0.5), bc = v_mul(b, c);
   tt_hlo root = v_sqrt(v_add(v_mul(half, half), bc)), plus = v_add(half, root), minus = v_sub(half, root);
-  tt_hlo by = v_if(v_ge(sp_square(plus), sp_square(minus)), plus, minus), safe = v_gtc(sp_square(by), 0);
+  tt_hlo by = v_if(v_ge(la_square(plus), la_square(minus)), plus, minus), safe = v_gtc(la_square(by), 0);
   return v_sub(d, v_if(safe, v_div(bc, v_if(safe, by, v_const(by, 1))), v_const(by, 0)));
 }
 
@@ -218,7 +206,7 @@ static void start_vector(const schur *s, tt_hlo diagonal, tt_hlo below, tt_hlo a
   tt_hlo b = at_place(above, before), c = at_place(below, before);
   tt_hlo stuck = v_eqc(tt_hlo_binary(TT_REMAINDER, tries, v_const(tries, 10)), 9);
   tt_hlo size = v_add(v_abs(c), v_abs(at_place(below, v_max(v_sub(before, one), zero))));
-  tt_hlo other = v_add(d, sp_as(v_mulc(size, 0.75), d));
+  tt_hlo other = v_add(d, la_as(v_mulc(size, 0.75), d));
   tt_hlo h00 = at_place(diagonal, first), h10 = at_place(below, first);
   if (s->width == 2) {
     tt_hlo shift = v_if(stuck, other, single_shift(a, b, c, d));
@@ -253,10 +241,10 @@ static void chase_step(void *context, tt_hlo_builder *b, const tt_hlo *state, tt
   const chase *c = context;
   tt_hlo k = state[0], t = state[1], z = c->s->vectors ? state[2] : NULL, at = v_like(k, c->on.first);
   tt_hlo inside = v_and(v_ge(at, c->on.first), v_lt(at, c->on.last)), begins = v_eq(at, c->on.first);
-  tt_hlo x = v_squeeze(window(t, k, v_addc(k, -1), c->s->width, 1), 2), i = sp_index(x, 1);
-  x = v_if(sp_each(begins, i), c->on.start, x);
+  tt_hlo x = v_squeeze(la_window(t, k, v_addc(k, -1), c->s->width, 1), 2), i = sp_index(x, 1);
+  x = v_if(la_each(begins, i), c->on.start, x);
   if (c->s->width == 3) {  // the last step has but two rows
-    x = v_if(v_le(v_add(i, v_like(k, i)), sp_each(c->on.last, i)), x, v_const(x, 0));
+    x = v_if(v_le(v_add(i, v_like(k, i)), la_each(c->on.last, i)), x, v_const(x, 0));
   }
   sp_reflector h = sp_reflect(x, tt_hlo_scalar(tt_hlo_builder_of(k), TT_S32, 0));
   h.tau = v_if(inside, h.tau, v_const(h.tau, 0));
@@ -276,7 +264,7 @@ static void sweep_step(void *context, tt_hlo_builder *b, const tt_hlo *state, tt
   tt_hlo size = v_abs(diagonal), around = v_add(size, sp_shift(size, 1, 0));
   const double ulp = sp_ulp(t);
   tt_hlo linked = v_gt(v_abs(below), v_add(v_mulc(around, ulp), v_const(around, ulp * ulp)));
-  tt_hlo cut = v_and(v_eq(sp_index(t, 1), v_addc(sp_index(t, 2), 1)), v_not(sp_across(linked, t)));
+  tt_hlo cut = v_and(v_eq(sp_index(t, 1), v_addc(sp_index(t, 2), 1)), v_not(la_columns(linked, t)));
   t = v_if(cut, v_const(t, 0), t);
   chase c = {.s = s};
   find_block(s, linked, &c.on);
@@ -344,7 +332,7 @@ static tt_hlo quasi_eigenvalues(tt_hlo t, tt_hlo *linked, tt_hlo *vector) {
   tt_hlo im = v_if(real, zero, root), first = tt_hlo_complex(re1, im), second = tt_hlo_complex(re2, v_neg(im));
   // (b, x - a) or (x - d, c), whichever is larger
   tt_hlo to_a = v_sub(first, tt_hlo_complex(d, zero)), to_d = v_sub(first, tt_hlo_complex(next, zero));
-  tt_hlo use_b = v_ge(v_add(v_mul(b, b), sp_square(to_a)), v_add(v_mul(c, c), sp_square(to_d)));
+  tt_hlo use_b = v_ge(v_add(v_mul(b, b), la_square(to_a)), v_add(v_mul(c, c), la_square(to_d)));
   tt_hlo x = v_if(use_b, tt_hlo_complex(b, zero), to_d), y = v_if(use_b, to_a, tt_hlo_complex(c, zero));
   const tt_hlo both[] = {v_unsqueeze(x, 2), v_unsqueeze(y, 2)};
   *vector = tt_hlo_concatenate(both, 2, 2);
@@ -365,29 +353,29 @@ typedef struct triangular {
 static void substitute_step(void *context, tt_hlo_builder *b, const tt_hlo *state, tt_hlo *out) {
   const triangular *s = context;
   tt_hlo j = v_sub(tt_hlo_scalar(b, TT_S32, (double)s->times - 1), state[0]), row = sp_row(s->t, j);
-  tt_hlo sum = sp_dot(state[1], 1, row, 1), i = sp_index(sum, 1), at = v_like(j, i);
-  tt_hlo own = sp_each(v_squeeze(sp_row(v_unsqueeze(s->values, 2), j), 1), sum);
+  tt_hlo sum = la_contract(state[1], 1, row, 1), i = sp_index(sum, 1), at = v_like(j, i);
+  tt_hlo own = la_each(v_squeeze(sp_row(v_unsqueeze(s->values, 2), j), 1), sum);
   tt_hlo by = v_sub(s->values, own), least = v_const(v_abs(by), sp_ulp(by));
-  by = v_if(v_lt(v_abs(by), least), sp_as(least, by), by);
+  by = v_if(v_lt(v_abs(by), least), la_as(least, by), by);
   tt_hlo x = v_div(sum, by), size = v_abs(x);
   tt_hlo large = v_and(v_gtc(size, 1e6), v_gt(i, at)), shrink = v_if(large, v_cdiv(1, size), v_const(size, 1));
-  x = v_mul(x, sp_as(shrink, x));
+  x = v_mul(x, la_as(shrink, x));
   x = v_if(v_gt(i, at), x, v_if(v_eq(i, at), v_const(x, 1), v_const(x, 0)));
   out[0] = v_addc(state[0], 1);
-  out[1] = sp_put_row(v_mul(state[1], sp_as(sp_across(shrink, state[1]), state[1])), x, j);
+  out[1] = sp_put_row(v_mul(state[1], la_as(la_columns(shrink, state[1]), state[1])), x, j);
 }
 
 // Rows of norm 1 whose greatest element is real and positive.
 static tt_hlo normalised(tt_hlo rows) {
   tt_hlo size = v_abs(rows), most = v_reduce(TT_MAX, size, 2), j = sp_index(rows, 2);
-  tt_hlo place = v_reduce(TT_MIN, v_if(v_eq(size, sp_down(most, size)), j, v_const(j, INT32_MAX)), 2);
-  tt_hlo pivot = v_reduce(TT_SUM, v_if(v_eq(j, sp_down(place, j)), rows, v_const(rows, 0)), 2);
+  tt_hlo place = v_reduce(TT_MIN, v_if(v_eq(size, la_rows(most, size)), j, v_const(j, INT32_MAX)), 2);
+  tt_hlo pivot = v_reduce(TT_SUM, v_if(v_eq(j, la_rows(place, j)), rows, v_const(rows, 0)), 2);
   tt_hlo safe = v_if(v_gtc(most, 0), most, v_const(most, 1));
-  rows = v_div(rows, sp_as(sp_down(safe, rows), rows));
-  tt_hlo norm = v_sqrt(v_reduce(TT_SUM, sp_square(rows), 2));
-  tt_hlo turn = v_div(sp_conj(pivot), sp_as(v_mul(safe, v_if(v_gtc(norm, 0), norm, v_const(norm, 1))), pivot));
-  tt_hlo turned = v_mul(rows, sp_down(turn, rows));
-  return v_if(v_eq(j, sp_down(place, j)), sp_as(sp_real(turned), turned), turned);
+  rows = v_div(rows, la_as(la_rows(safe, rows), rows));
+  tt_hlo norm = v_sqrt(v_reduce(TT_SUM, la_square(rows), 2));
+  tt_hlo turn = v_div(la_conj(pivot), la_as(v_mul(safe, v_if(v_gtc(norm, 0), norm, v_const(norm, 1))), pivot));
+  tt_hlo turned = v_mul(rows, la_rows(turn, rows));
+  return v_if(v_eq(j, la_rows(place, j)), la_as(la_real(turned), turned), turned);
 }
 
 static tt_hlo eigenvectors(tt_hlo t, tt_hlo z, tt_hlo values) {
@@ -398,7 +386,7 @@ static tt_hlo eigenvectors(tt_hlo t, tt_hlo z, tt_hlo values) {
   triangular s = {.times = t->dims[1], .t = t, .values = values};
   tt_hlo state[2] = {tt_hlo_scalar(b, TT_S32, 0), v_const(t, 0)};
   sp_repeat(state, 2, substitute_step, &s, state);
-  return normalised(sp_dot(state[1], 1, z, 1));
+  return normalised(la_contract(state[1], 1, z, 1));
 }
 
 // ---- all of it ----
@@ -443,13 +431,13 @@ static tt_hlo real_vectors(tt_hlo t, tt_hlo z, tt_hlo values, tt_hlo linked, tt_
     sp_repeat(state, 3, pair_step, &p, state);
   }
   tt_hlo rows = eigenvectors(state[1], state[2], values), im = tt_hlo_unary(TT_IMAG, values);
-  tt_hlo re_rows = sp_real(rows), im_rows = rows ? tt_hlo_unary(TT_IMAG, rows) : NULL;
-  tt_hlo real = sp_down(v_eqc(im, 0), im_rows);
+  tt_hlo re_rows = la_real(rows), im_rows = rows ? tt_hlo_unary(TT_IMAG, rows) : NULL;
+  tt_hlo real = la_rows(v_eqc(im, 0), im_rows);
   im_rows = v_if(real, v_const(im_rows, 0), im_rows);  // the real part is an eigenvector too
   tt_hlo norm = v_sqrt(v_reduce(TT_SUM, v_add(v_mul(re_rows, re_rows), v_mul(im_rows, im_rows)), 2));
-  norm = sp_down(v_if(v_gtc(norm, 0), norm, v_const(norm, 1)), im_rows);
+  norm = la_rows(v_if(v_gtc(norm, 0), norm, v_const(norm, 1)), im_rows);
   rows = tt_hlo_complex(v_div(re_rows, norm), v_div(im_rows, norm));
-  return v_if(sp_down(v_ltc(im, 0), rows), sp_conj(sp_shift(rows, -1, 0)), rows);
+  return v_if(la_rows(v_ltc(im, 0), rows), la_conj(sp_shift(rows, -1, 0)), rows);
 }
 
 static eig general_eig(tt_hlo a, bool vectors) {
@@ -460,11 +448,11 @@ static eig general_eig(tt_hlo a, bool vectors) {
   const bool real = !tt_dtype_is_complex(a->dtype), mask[TT_MAX_RANK] = {false, true, true};
   const schur s = {.n = a->dims[1], .width = real ? 3 : 2, .vectors = vectors};
   tt_hlo finite = tt_reduce_mask(TT_ALL, tt_hlo_unary(TT_IS_FINITE, v_abs(a)), mask), scale = sp_scale(a);
-  tt_hlo t = v_if(sp_each(finite, a), v_div(a, sp_as(sp_each(scale, a), a)), v_const(a, 0));
+  tt_hlo t = v_if(la_each(finite, a), v_div(a, la_as(la_each(scale, a), a)), v_const(a, 0));
   tt_hlo z;
   balance(&t, &z);
   tt_hlo again = sp_scale(t);
-  t = v_div(t, sp_as(sp_each(again, t), t));
+  t = v_div(t, la_as(la_each(again, t), t));
   scale = v_mul(scale, again);
   f.converged = schur_form(&s, &t, &z);
   tt_hlo linked, vector;
@@ -472,8 +460,8 @@ static eig general_eig(tt_hlo a, bool vectors) {
   if (vectors) {
     f.vectors = real ? real_vectors(t, z, f.values, linked, vector) : eigenvectors(t, z, f.values);
   }
-  f.values = v_mul(f.values, sp_as(sp_each(scale, f.values), f.values));
-  f.values = f.values ? v_if(sp_each(finite, f.values), f.values, v_const(f.values, NAN)) : NULL;
+  f.values = v_mul(f.values, la_as(la_each(scale, f.values), f.values));
+  f.values = f.values ? v_if(la_each(finite, f.values), f.values, v_const(f.values, NAN)) : NULL;
   return f;
 }
 
@@ -482,7 +470,7 @@ static eig general_eig(tt_hlo a, bool vectors) {
 enum { EIG, EIGVALS };
 
 static bool check_eig(tt_rule *r, const tt_operand *x, const char *who) {
-  if (!sp_check_stack(r, x, who, true)) {
+  if (!la_check_square(r, x, who, "A")) {
     return false;
   }
   if (!v_has_nan(x->dtype)) {
@@ -518,7 +506,7 @@ static void build_eig(tt_rule *r) {
       (vectors && !check_out(r, who, "eigenvectors", "eigenvectors", dtype))) {
     return;
   }
-  tt_hlo a = sp_flat(tt_in(r, "self"), 2);
+  tt_hlo operand = tt_in(r, "self"), a = la_flat(operand, 2);
   if (!a) {
     return;
   }
@@ -534,15 +522,15 @@ static void build_eig(tt_rule *r) {
     f = general_eig(a, vectors);
     tt_device_assert(r, f.converged, TT_ERR_LINALG, "%s: The algorithm failed to converge.", who);
   }
-  tt_ret(r, 0, sp_unflat(f.values, x));
+  tt_ret(r, 0, la_unflat(f.values, operand));
   if (vectors) {
-    sp_ret_by_columns(r, 1, sp_unflat(sp_swap(f.vectors), x));
+    la_ret_by_columns(r, 1, la_unflat(la_transpose(f.vectors), operand));
   }
 }
 
 const tt_rule_entry tt_rules_linalg_eig[] = {
-    {.name = "aten::linalg_eig", .build = build_eig, .kind = EIG},
-    {.name = "aten::_linalg_eigvals", .build = build_eig, .kind = EIGVALS},
-    {.name = "aten::linalg_eigvals.out", .build = build_eig, .kind = EIGVALS},
+    {.name = "aten::linalg_eig", .build = build_eig, .kind = EIG, .out_dtype = TT_OUT_CAST},
+    {.name = "aten::_linalg_eigvals", .build = build_eig, .kind = EIGVALS, .out_dtype = TT_OUT_CAST},
+    {.name = "aten::linalg_eigvals.out", .build = build_eig, .kind = EIGVALS, .out_dtype = TT_OUT_CAST},
     {0},
 };

@@ -18,17 +18,17 @@ static void tridiagonal_step(void *context, tt_hlo_builder *b, const tt_hlo *sta
   (void)b;
   const tridiagonal *t = context;
   tt_hlo k = state[0], a = state[1];
-  sp_reflector h = sp_reflect(sp_conj(sp_row(a, k)), v_addc(k, 1));
-  tt_hlo v = h.v, tau = sp_each(h.tau, v), x = v_mul(sp_dot(a, 2, v, 1), tau);
+  sp_reflector h = sp_reflect(la_conj(sp_row(a, k)), v_addc(k, 1));
+  tt_hlo v = h.v, tau = la_each(h.tau, v), x = v_mul(la_contract(a, 2, v, 1), tau);
   tt_hlo half = v_mulc(v_mul(h.tau, sp_inner(x, v)), -0.5);
-  tt_hlo w = v_add(x, v_mul(v, sp_each(half, v)));
+  tt_hlo w = v_add(x, v_mul(v, la_each(half, v)));
   out[0] = v_addc(k, 1);
-  out[1] = v_sub(a, v_add(sp_outer(v, sp_conj(w), a), sp_outer(w, sp_conj(v), a)));
+  out[1] = v_sub(a, v_add(sp_outer(v, la_conj(w), a), sp_outer(w, la_conj(v), a)));
   tt_hlo i = sp_index(state[2], 1);
-  out[2] = v_if(v_eq(i, v_like(k, i)), sp_each(h.beta, state[2]), state[2]);
+  out[2] = v_if(v_eq(i, v_like(k, i)), la_each(h.beta, state[2]), state[2]);
   if (t->vectors) {
     tt_hlo g = state[3];
-    out[3] = v_sub(g, sp_outer(v_mul(sp_conj(v), tau), sp_dot(g, 1, v, 1), g));
+    out[3] = v_sub(g, sp_outer(v_mul(la_conj(v), tau), la_contract(g, 1, v, 1), g));
   }
 }
 
@@ -57,8 +57,8 @@ static void sort_blocks(const level *l, tt_hlo active, tt_hlo *values, tt_hlo *z
   tt_hlo sorted[] = {key, *values, sp_index(key, 1)};
   tt_hlo_sort(sorted, 3, 1, false, true, true, sorted);
   *values = sorted[1];
-  *z = sp_take_rows(*z, sorted[2]);
-  *rows = sp_take_rows(*rows, sorted[2]);
+  *z = la_take_rows(*z, sorted[2]);
+  *rows = la_take_rows(*rows, sorted[2]);
 }
 
 // state: step, whether a pair was found, values, z, rows. Elements whose z is negligible are eigenvectors as they are;
@@ -87,7 +87,7 @@ static void deflate_step(void *context, tt_hlo_builder *b, const tt_hlo *state, 
   out[1] = v_reduce_all(TT_ANY, pair);
   out[2] = v_if(v_or(first, second), v_add(v_mul(d, v_mul(own, own)), v_mul(other_d, v_mul(other, other))), d);
   out[3] = v_if(first, zero, v_if(second, sp_shift(norm, -1, 0), z));
-  out[4] = v_add(v_mul(sp_down(own, rows), rows), v_mul(sp_down(other, rows), sp_take_rows(rows, partner)));
+  out[4] = v_add(v_mul(la_rows(own, rows), rows), v_mul(la_rows(other, rows), la_take_rows(rows, partner)));
 }
 static tt_hlo deflate_goes_on(void *context, tt_hlo_builder *b, const tt_hlo *state) {
   (void)b;
@@ -105,7 +105,7 @@ typedef struct secular {
 } secular;
 
 static tt_hlo secular_value(tt_hlo weights, tt_hlo relative, tt_hlo mu) {
-  tt_hlo there = v_gtc(weights, 0), by = v_sub(relative, sp_down(mu, relative));
+  tt_hlo there = v_gtc(weights, 0), by = v_sub(relative, la_rows(mu, relative));
   tt_hlo terms = v_if(there, v_div(weights, v_if(there, by, v_const(by, 1))), v_const(weights, 0));
   return v_addc(v_reduce(TT_SUM, terms, 2), 1);
 }
@@ -136,11 +136,11 @@ static tt_hlo join(const level *l, tt_hlo *values, tt_hlo z) {
   tt_hlo d = *values, active = is_active(l, z), one = v_const(d, 1);
   tt_hlo inner = with_next(l, active), next = sp_shift(d, 1, 0), gap = v_mulc(v_sub(next, d), 0.5);
   tt_hlo like = l->same ? tt_hlo_const(tt_hlo_builder_of(d), d->dtype, 0, l->same->dims, 3) : NULL;
-  secular e = {.l = l, .weights = v_if(l->same, sp_across(v_mul(l->rho, v_mul(z, z)), like), like)};
-  tt_hlo at_middle = secular_value(e.weights, v_sub(sp_across(d, like), sp_down(d, like)), gap);
+  secular e = {.l = l, .weights = v_if(l->same, la_columns(v_mul(l->rho, v_mul(z, z)), like), like)};
+  tt_hlo at_middle = secular_value(e.weights, v_sub(la_columns(d, like), la_rows(d, like)), gap);
   tt_hlo before = v_and(inner, v_ltc(at_middle, 0)), origin = v_if(before, next, d);
   e.sign = v_if(before, v_const(d, -1), one);
-  e.relative = v_sub(sp_across(d, like), sp_down(origin, like));
+  e.relative = v_sub(la_columns(d, like), la_rows(origin, like));
   tt_hlo high = v_if(active, v_if(inner, gap, v_mulc(l->rho, 2)), one);
   tt_hlo low = v_if(active, v_mulc(high, sp_ulp(d) < 0x1p-30 ? 0x1p-200 : 0x1p-90), one);
   tt_hlo state[3] = {d ? tt_hlo_scalar(tt_hlo_builder_of(d), TT_S32, 0) : NULL, low, high};
@@ -148,18 +148,18 @@ static tt_hlo join(const level *l, tt_hlo *values, tt_hlo z) {
   tt_hlo mu = v_mul(v_mulc(v_add(state[1], state[2]), 0.5), e.sign);
 
   // The z for which these roots are exact: the eigenvectors made of it are orthogonal.
-  tt_hlo far = v_sub(e.relative, sp_down(mu, like)),
-         on = v_and(l->same, v_and(sp_down(active, l->same), sp_across(active, l->same)));
-  tt_hlo off = v_and(on, v_not(sp_is_diagonal(like)));
-  tt_hlo ratio =
-      v_if(off, v_div(far, v_if(off, v_sub(sp_across(d, like), sp_down(d, like)), v_const(like, 1))), v_const(like, 1));
+  tt_hlo far = v_sub(e.relative, la_rows(mu, like)),
+         on = v_and(l->same, v_and(la_rows(active, l->same), la_columns(active, l->same)));
+  tt_hlo off = v_and(on, v_not(la_is_diagonal(like)));
+  tt_hlo ratio = v_if(off, v_div(far, v_if(off, v_sub(la_columns(d, like), la_rows(d, like)), v_const(like, 1))),
+                      v_const(like, 1));
   tt_hlo size = v_abs(v_mul(v_reduce(TT_PROD, ratio, 1), v_sub(v_sub(d, origin), mu)));
   tt_hlo exact = v_if(v_ltc(z, 0), v_neg(v_sqrt(size)), v_sqrt(size));
-  tt_hlo w = v_if(on, v_div(sp_across(exact, like), v_if(on, far, v_const(like, 1))), like);
+  tt_hlo w = v_if(on, v_div(la_columns(exact, like), v_if(on, far, v_const(like, 1))), like);
   tt_hlo norm = v_if(active, v_sqrt(v_reduce(TT_SUM, v_mul(w, w), 2)), one);
-  w = v_div(w, sp_down(norm, like));
+  w = v_div(w, la_rows(norm, like));
   *values = v_if(active, v_add(origin, mu), d);
-  return v_if(v_and(v_not(sp_down(active, l->same)), sp_is_diagonal(like)), v_const(like, 1), w);
+  return v_if(v_and(v_not(la_rows(active, l->same)), la_is_diagonal(like)), v_const(like, 1), w);
 }
 
 // state: level, values [batch, n], rows [batch, n, columns + 2]: what is carried along for each eigenvector, and its
@@ -170,7 +170,7 @@ static void join_step(void *context, tt_hlo_builder *b, const tt_hlo *state, tt_
   tt_hlo shift = v_add(at, one), half = tt_hlo_binary(TT_SHIFT_LEFT, one, at);
   l.block = tt_hlo_binary(TT_SHIFT_RIGHT_LOGICAL, i, shift);
   tt_hlo middle = v_sub(v_add(tt_hlo_binary(TT_SHIFT_LEFT, l.block, shift), half), one);
-  tt_hlo beta = sp_take_rows(l.coupling, middle);
+  tt_hlo beta = la_take_rows(l.coupling, middle);
   l.rho = v_mulc(v_abs(beta), 2);
   tt_hlo in_second = v_gt(i, middle), rows = state[2], zero = v_const(state[1], 0);
   const int64_t c = l.columns;
@@ -185,11 +185,11 @@ static void join_step(void *context, tt_hlo_builder *b, const tt_hlo *state, tt_
   tt_hlo_while(deflate, 5, deflate_goes_on, deflate_step, &l, deflate);
   tt_hlo values = deflate[2],
          square = values ? tt_hlo_const(b, TT_S32, 0, (const int64_t[]){values->dims[0], l.n, l.n}, 3) : NULL;
-  l.same = v_eq(sp_down(l.block, square), sp_across(l.block, square));
+  l.same = v_eq(la_rows(l.block, square), la_columns(l.block, square));
   tt_hlo w = join(&l, &values, deflate[3]);
   out[0] = v_addc(state[0], 1);
   out[1] = values;
-  out[2] = sp_dot(w, 2, deflate[4], 1);
+  out[2] = la_contract(w, 2, deflate[4], 1);
 }
 static tt_hlo join_goes_on(void *context, tt_hlo_builder *b, const tt_hlo *state) {
   (void)b;
@@ -220,7 +220,7 @@ static void tridiagonal_eigh(tt_hlo diagonal, tt_hlo off, tt_hlo *values, tt_hlo
   tt_hlo around = v_add(v_abs(off), v_abs(before));
   tt_hlo scale = v_reduce(TT_MAX, v_add(v_abs(diagonal), around), 1);
   scale = v_if(v_gtc(scale, 0), scale, v_const(scale, 1));
-  tt_hlo by = sp_each(scale, off), d = v_div(v_sub(diagonal, around), by);
+  tt_hlo by = la_each(scale, off), d = v_div(v_sub(diagonal, around), by);
   l.coupling = v_pad0(v_div(off, by), 1, 0, l.n - n, 0);
   d = v_pad(d, tt_hlo_scalar(b, d ? d->dtype : TT_F32, 4), 1, 0, l.n - n, 0);  // the padding comes last
   tt_hlo ends = tt_hlo_const(b, diagonal->dtype, 1, (const int64_t[]){batch, l.n, 2}, 3);
@@ -233,7 +233,7 @@ static void tridiagonal_eigh(tt_hlo diagonal, tt_hlo off, tt_hlo *values, tt_hlo
   tt_hlo_sort(sorted, 2, 1, false, true, false, sorted);
   *values = v_mul(tt_hlo_slice_dim(sorted[0], 1, 0, n, 1), by);
   if (*rows) {
-    tt_hlo taken = sp_take_rows(state[2], tt_hlo_slice_dim(sorted[1], 1, 0, n, 1));
+    tt_hlo taken = la_take_rows(state[2], tt_hlo_slice_dim(sorted[1], 1, 0, n, 1));
     *rows = tt_hlo_slice_dim(taken, 2, 0, l.columns, 1);
   }
 }
@@ -251,7 +251,7 @@ void sp_eigh(tt_hlo a, tt_hlo *values, tt_hlo *vectors) {
   const bool complex = tt_dtype_is_complex(a->dtype);
   const bool mask[TT_MAX_RANK] = {false, true, true};
   tt_hlo finite = tt_reduce_mask(TT_ALL, tt_hlo_unary(TT_IS_FINITE, v_abs(a)), mask), scale = sp_scale(a);
-  a = v_if(sp_each(finite, a), v_div(a, sp_as(sp_each(scale, a), a)), v_const(a, 0));
+  a = v_if(la_each(finite, a), v_div(a, la_as(la_each(scale, a), a)), v_const(a, 0));
   tridiagonal t = {.times = n - 1, .vectors = vectors != NULL};
   tt_hlo state[4] = {tt_hlo_scalar(b, TT_S32, 0), a, tt_hlo_const(b, tt_dtype_real(a->dtype), 0, a->dims, 2),
                      sp_eye(b, a->dtype, batch, n, n)};
@@ -262,9 +262,9 @@ void sp_eigh(tt_hlo a, tt_hlo *values, tt_hlo *vectors) {
   if (rows && complex) {
     rows = tt_hlo_concatenate((const tt_hlo[]){tt_hlo_unary(TT_REAL, rows), tt_hlo_unary(TT_IMAG, rows)}, 2, 2);
   }
-  tridiagonal_eigh(sp_real(sp_diagonal(state[1])), state[2], values, &rows);
-  *values = v_mul(*values, sp_each(scale, *values));
-  *values = *values ? v_if(sp_each(finite, *values), *values, v_const(*values, NAN)) : NULL;
+  tridiagonal_eigh(la_real(la_diagonal(state[1])), state[2], values, &rows);
+  *values = v_mul(*values, la_each(scale, *values));
+  *values = *values ? v_if(la_each(finite, *values), *values, v_const(*values, NAN)) : NULL;
   if (vectors) {
     *vectors =
         complex ? tt_hlo_complex(tt_hlo_slice_dim(rows, 2, 0, n, 1), tt_hlo_slice_dim(rows, 2, n, 2 * n, 1)) : rows;
@@ -278,15 +278,15 @@ static tt_hlo hermitian(tt_hlo a, bool upper) {
     return NULL;
   }
   tt_hlo i = sp_index(a, 1), j = sp_index(a, 2), half = v_if(upper ? v_lt(i, j) : v_gt(i, j), a, v_const(a, 0));
-  tt_hlo diagonal = v_if(v_eq(i, j), sp_as(sp_real(a), a), v_const(a, 0));
-  return v_add(v_add(half, sp_conj(sp_swap(half))), diagonal);
+  tt_hlo diagonal = v_if(v_eq(i, j), la_as(la_real(a), a), v_const(a, 0));
+  return v_add(v_add(half, la_conj(la_transpose(half))), diagonal);
 }
 
 static void build_eigh(tt_rule *r) {
   const tt_operand *x = tt_operand_of(r, "A");
   const char *uplo = tt_string(r, "UPLO");
   const bool vectors = tt_bool(r, "compute_v", true);
-  if (!x || !sp_check_stack(r, x, "linalg.eigh", true)) {
+  if (!x || !la_check_square(r, x, "linalg.eigh", "A")) {
     return;
   }
   const char half = uplo && uplo[0] ? uplo[0] : '?';
@@ -298,7 +298,7 @@ static void build_eigh(tt_rule *r) {
     tt_fail_dtype(r, "linalg_eigh_cpu", x->dtype);
     return;
   }
-  tt_hlo a = sp_flat(tt_in(r, "A"), 2), values = NULL, rows = NULL;
+  tt_hlo operand = tt_in(r, "A"), a = la_flat(operand, 2), values = NULL, rows = NULL;
   if (!a || !sp_check_out(r, "eigenvalues", tt_dtype_real(x->dtype)) || !sp_check_out(r, "eigenvectors", x->dtype)) {
     return;
   }
@@ -308,9 +308,9 @@ static void build_eigh(tt_rule *r) {
   } else {
     sp_eigh(hermitian(a, half == 'U' || half == 'u'), &values, vectors ? &rows : NULL);
   }
-  tt_ret(r, 0, sp_unflat(values, x));
+  tt_ret(r, 0, la_unflat(values, operand));
   if (vectors) {
-    sp_ret_by_columns(r, 1, sp_unflat(sp_swap(rows), x));
+    la_ret_by_columns(r, 1, la_unflat(la_transpose(rows), operand));
   } else {
     tt_ret(r, 1, tt_hlo_const(tt_b(r), x->dtype, 0, (const int64_t[]){0}, 1));
   }

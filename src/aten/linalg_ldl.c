@@ -18,7 +18,7 @@ static tt_hlo pick(tt_hlo x, tt_hlo at) {
   tt_hlo place = v_iota(x, TT_S32, 1);
   return x ? v_reduce(TT_SUM, v_if(v_eq(place, v_spread(at, place, 1)), x, v_const(x, 0)), 1) : NULL;
 }
-static tt_hlo row_at(tt_hlo x, tt_hlo at) { return v_squeeze(la_rows_at(x, v_unsqueeze(at, 1)), 1); }
+static tt_hlo row_at(tt_hlo x, tt_hlo at) { return v_squeeze(la_take_rows(x, v_unsqueeze(at, 1)), 1); }
 static tt_hlo largest(tt_hlo x, tt_hlo where) { return v_reduce(TT_MAX, v_if(where, x, v_const(x, 0)), 1); }
 
 // ---- factorization ----

@@ -209,7 +209,7 @@ static tt_hlo solve_ranked(tt_hlo a, tt_hlo b, tt_hlo rcond, tt_hlo *rank) {
   const int64_t dims[] = {b->dims[0], n, n};
   tt_hlo to = tt_hlo_iota(tt_hlo_builder_of(b), TT_S32, dims, 3, 1), from = v_iota(to, TT_S32, 2);
   tt_hlo inverse = v_reduce(TT_SUM, v_if(v_eq(to, la_columns(f.order, to)), from, v_const(from, 0)), 2);
-  x = la_rows_at(x, inverse);
+  x = la_take_rows(x, inverse);
   return x ? v_div(x, la_each(tt_hlo_convert(scale, x->dtype), x)) : NULL;
 }
 

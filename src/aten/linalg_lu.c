@@ -10,24 +10,6 @@ enum { BLOCK = 32, BLOCKED_FROM = 96 };
 
 // ---- factorization ----
 
-tt_hlo la_rows_at(tt_hlo x, tt_hlo positions) {
-  if (!x || !positions) {
-    return NULL;
-  }
-  const int64_t count = positions->dims[1], pair[] = {x->dims[0], count, 1};
-  tt_hlo batch = tt_hlo_iota(tt_hlo_builder_of(x), positions->dtype, pair, 3, 0);
-  const tt_hlo parts[] = {batch, tt_hlo_reshape(positions, pair, 3)};
-  static const int32_t offset[] = {2}, collapsed[] = {0, 1};
-  const tt_hlo_gather_dims dims = {.offset_dims = offset,
-                                   .offset_count = 1,
-                                   .collapsed_dims = collapsed,
-                                   .collapsed_count = 2,
-                                   .start_index_map = collapsed,
-                                   .start_index_count = 2,
-                                   .index_vector_dim = 2};
-  return tt_hlo_gather(x, tt_hlo_concatenate(parts, 2, 2), &dims, (const int64_t[]){1, 1, x->dims[2]}, false);
-}
-
 typedef struct panel {
   int64_t rows, steps;  // rows that aren't padding; pivots of the whole matrix
   tt_hlo first;         // the row of the panel's first pivot, 0-d
@@ -69,7 +51,7 @@ static void panel_body(void *context, tt_hlo_builder *b, const tt_hlo *state, tt
   tt_hlo below = v_gt(row, v_like(k, row));
 
   tt_hlo old = v_squeeze(la_window(a, k, NULL, 1, n), 1);
-  tt_hlo top = v_squeeze(la_rows_at(a, v_unsqueeze(pivot_at, 1)), 1);
+  tt_hlo top = v_squeeze(la_take_rows(a, v_unsqueeze(pivot_at, 1)), 1);
   tt_hlo swapped = v_if(la_rows(is_pivot, a), la_columns(old, a), a);
 
   const tt_hlo pick[] = {tt_hlo_scalar(b, TT_S32, 0), step};
@@ -118,7 +100,7 @@ static void blocks_body(void *context, tt_hlo_builder *b, const tt_hlo *state, t
   tt_hlo first = state[0], a = state[1];
   const int64_t m = a->dims[1], n = a->dims[2];
   la_lu block = factor_panel(la_window(a, NULL, first, m, BLOCK), first, p->rows, p->steps, BLOCK);
-  a = la_put_window(la_rows_at(a, block.order), block.lu, NULL, first);
+  a = la_put_window(la_take_rows(a, block.order), block.lu, NULL, first);
 
   tt_hlo next = v_addc(first, BLOCK), top = la_window(a, first, NULL, BLOCK, n);
   tt_hlo solved = la_solve(la_window(block.lu, first, NULL, BLOCK, BLOCK), top, true, false, true, false, false);
@@ -128,7 +110,7 @@ static void blocks_body(void *context, tt_hlo_builder *b, const tt_hlo *state, t
   tt_hlo trailing = v_and(v_ge(row, v_like(next, row)), v_ge(column, v_like(next, column)));
   out[0] = next;
   out[1] = v_if(trailing, v_sub(a, la_dot(block.lu, solved)), a);
-  out[2] = v_squeeze(la_rows_at(v_unsqueeze(state[2], 2), block.order), 2);
+  out[2] = v_squeeze(la_take_rows(v_unsqueeze(state[2], 2), block.order), 2);
   const tt_hlo at[] = {tt_hlo_scalar(b, TT_S32, 0), first};
   out[3] = tt_hlo_dynamic_update_slice(state[3], block.pivots, at);
 }
@@ -221,13 +203,13 @@ tt_hlo la_lu_solve(tt_hlo lu, tt_hlo order, tt_hlo b, bool adjoint) {
     return b;
   }
   if (!adjoint) {
-    return la_solve(lu, la_solve(lu, la_rows_at(b, order), true, false, true, false, false), true, true, false, false,
+    return la_solve(lu, la_solve(lu, la_take_rows(b, order), true, false, true, false, false), true, true, false, false,
                     false);
   }
   const bool complex = tt_dtype_is_complex(lu->dtype);
   tt_hlo x = la_solve(lu, la_solve(lu, b, true, true, false, true, complex), true, false, true, true, complex);
   tt_hlo permuted = is_permuted(order), place = v_iota(permuted, TT_S32, 2);
-  return la_rows_at(x, v_reduce(TT_SUM, v_if(permuted, place, v_const(place, 0)), 2));
+  return la_take_rows(x, v_reduce(TT_SUM, v_if(permuted, place, v_const(place, 0)), 2));
 }
 
 // ---- operators that factor ----

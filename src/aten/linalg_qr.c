@@ -23,16 +23,6 @@ static tt_hlo panel_cond(void *context, tt_hlo_builder *b, const tt_hlo *state) 
   return v_and(v_ltc(state[0], (double)width), v_ltc(v_add(state[0], p->first), (double)p->steps));
 }
 
-tt_hlo la_square(tt_hlo x) {
-  if (!x || !tt_dtype_is_complex(x->dtype)) {
-    return v_mul(x, x);
-  }
-  tt_hlo re = tt_hlo_unary(TT_REAL, x), im = tt_hlo_unary(TT_IMAG, x);
-  return v_add(v_mul(re, re), v_mul(im, im));
-}
-
-static tt_hlo to_complex_like(tt_hlo x, tt_hlo like) { return like ? tt_hlo_convert(x, like->dtype) : NULL; }
-
 typedef struct reflector {
   tt_hlo beta, tau, scale;  // [batch]: H^H (alpha; x) = (beta; 0), v = (1; scale x)
 } reflector;
@@ -50,7 +40,7 @@ static reflector reflector_of(tt_hlo alpha, tt_hlo x) {
   if (complex) {
     none = v_and(none, v_eqc(tt_hlo_unary(TT_IMAG, alpha), 0));
   }
-  tt_hlo beta = v_if(v_gec(re, 0), v_neg(norm), norm), full = to_complex_like(beta, alpha);
+  tt_hlo beta = v_if(v_gec(re, 0), v_neg(norm), norm), full = la_as(beta, alpha);
   h.beta = v_if(none, alpha, full);
   h.tau = v_if(none, v_const(alpha, 0), v_div(v_sub(full, alpha), full));
   h.scale = v_if(none, v_const(alpha, 0), v_cdiv(1, v_sub(alpha, full)));
@@ -167,7 +157,7 @@ la_qr la_qr_factor(tt_hlo a) {
   if (tt_hlo_numel(a) == 0) {
     return (la_qr){a, tt_hlo_const(b, a->dtype, 0, (const int64_t[]){a->dims[0], k}, 2)};
   }
-  tt_hlo scale = la_each(to_complex_like(la_safe_scale(a), a), a);
+  tt_hlo scale = la_each(la_as(la_safe_scale(a), a), a);
   a = v_div(a, scale);
   if (!a) {
     return qr;

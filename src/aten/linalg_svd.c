@@ -31,18 +31,18 @@ static void round_step(void *context, tt_hlo_builder *b, const tt_hlo *state, tt
   (void)b;
   const jacobi *j = context;
   tt_hlo p = state[2], q = state[3], x = column_part(j, p), y = column_part(j, q);
-  tt_hlo xx = v_reduce(TT_SUM, sp_square(x), 2), yy = v_reduce(TT_SUM, sp_square(y), 2);
-  tt_hlo xy = v_reduce(TT_SUM, v_mul(sp_conj(x), y), 2), size = v_abs(xy), one = v_const(size, 1);
+  tt_hlo xx = v_reduce(TT_SUM, la_square(x), 2), yy = v_reduce(TT_SUM, la_square(y), 2);
+  tt_hlo xy = v_reduce(TT_SUM, v_mul(la_conj(x), y), 2), size = v_abs(xy), one = v_const(size, 1);
   tt_hlo on = v_gtc(size, 0), safe = v_if(on, size, one);
   tt_hlo zeta = v_div(v_mulc(v_sub(yy, xx), 0.5), safe);
   tt_hlo t = v_div(one, v_add(v_abs(zeta), v_sqrt(v_addc(v_mul(zeta, zeta), 1))));
   t = v_if(on, v_if(v_ltc(zeta, 0), v_neg(t), t), v_const(t, 0));
   tt_hlo c = v_div(one, v_sqrt(v_addc(v_mul(t, t), 1))), s = v_mul(c, t);
   // y turned so that its product with x is real
-  tt_hlo phase = sp_conj(v_if(on, v_div(xy, sp_as(safe, xy)), v_const(xy, 1)));
-  tt_hlo turned = v_mul(sp_down(phase, q), q), cs = sp_down(sp_as(c, p), p), sn = sp_down(sp_as(s, p), p);
+  tt_hlo phase = la_conj(v_if(on, v_div(xy, la_as(safe, xy)), v_const(xy, 1)));
+  tt_hlo turned = v_mul(la_rows(phase, q), q), cs = la_rows(la_as(c, p), p), sn = la_rows(la_as(s, p), p);
   tt_hlo top = v_sub(v_mul(cs, p), v_mul(sn, turned)), bottom = v_add(v_mul(sn, p), v_mul(cs, turned));
-  tt_hlo limit = v_mul(v_max(xx, yy), sp_each(j->negligible, xx));
+  tt_hlo limit = v_mul(v_max(xx, yy), la_each(j->negligible, xx));
   next_round(j, &top, &bottom);
   out[0] = v_addc(state[0], 1);
   out[1] = v_or(state[1], v_reduce_all(TT_ANY, v_gt(v_mul(size, size), limit)));
@@ -72,7 +72,7 @@ static tt_hlo orthogonal_rows(tt_hlo rows, int64_t m) {
     return rows;
   }
   jacobi j = {.times = 2 * pairs - 1, .pairs = pairs, .m = m};
-  tt_hlo most = v_reduce(TT_MAX, v_reduce(TT_SUM, sp_square(column_part(&j, rows)), 2), 1);
+  tt_hlo most = v_reduce(TT_MAX, v_reduce(TT_SUM, la_square(column_part(&j, rows)), 2), 1);
   j.negligible = v_mulc(most, sp_ulp(rows) * sp_ulp(rows) * (double)(m + 4));
   rows = v_pad0(rows, 1, 0, 2 * pairs - k, 0);
   tt_hlo_builder *b = rows ? tt_hlo_builder_of(rows) : NULL;
@@ -100,23 +100,23 @@ static svd svd_of_columns(tt_hlo rows, int64_t left) {
   const int64_t k = rows->dims[1], m = rows->dims[2];
   const bool mask[TT_MAX_RANK] = {false, true, true};
   tt_hlo finite = tt_reduce_mask(TT_ALL, tt_hlo_unary(TT_IS_FINITE, v_abs(rows)), mask), scale = sp_scale(rows);
-  rows = v_if(sp_each(finite, rows), v_div(rows, sp_as(sp_each(scale, rows), rows)), v_const(rows, 0));
+  rows = v_if(la_each(finite, rows), v_div(rows, la_as(la_each(scale, rows), rows)), v_const(rows, 0));
   tt_hlo ignored, v;
-  sp_eigh(v_neg(sp_dot(sp_conj(rows), 2, rows, 2)), &ignored, &v);  // the largest singular value comes first
-  rows = sp_dot(v, 2, rows, 1);
+  sp_eigh(v_neg(la_contract(la_conj(rows), 2, rows, 2)), &ignored, &v);  // the largest singular value comes first
+  rows = la_contract(v, 2, rows, 1);
   rows = orthogonal_rows(left ? tt_hlo_concatenate((const tt_hlo[]){rows, v}, 2, 2) : rows, m);
-  tt_hlo norms = v_sqrt(v_reduce(TT_SUM, sp_square(tt_hlo_slice_dim(rows, 2, 0, m, 1)), 2));
+  tt_hlo norms = v_sqrt(v_reduce(TT_SUM, la_square(tt_hlo_slice_dim(rows, 2, 0, m, 1)), 2));
   tt_hlo sorted[] = {norms, sp_index(norms, 1)};
   tt_hlo_sort(sorted, 2, 1, true, true, false, sorted);
-  f.values = v_mul(sorted[0], sp_each(scale, sorted[0]));
-  f.values = f.values ? v_if(sp_each(finite, f.values), f.values, v_const(f.values, NAN)) : NULL;
+  f.values = v_mul(sorted[0], la_each(scale, sorted[0]));
+  f.values = f.values ? v_if(la_each(finite, f.values), f.values, v_const(f.values, NAN)) : NULL;
   if (left) {
     tt_hlo diagonal, signs;
-    rows = sp_take_rows(rows, sorted[1]);
+    rows = la_take_rows(rows, sorted[1]);
     f.v = tt_hlo_slice_dim(rows, 2, m, m + k, 1);
     f.u = sp_orthonormal(tt_hlo_slice_dim(rows, 2, 0, m, 1), left, &diagonal);
     signs = v_pad0(diagonal, 1, 0, left - k, 0);
-    f.u = v_if(sp_down(v_ltc(signs, 0), f.u), v_neg(f.u), f.u);
+    f.u = v_if(la_rows(v_ltc(signs, 0), f.u), v_neg(f.u), f.u);
   }
   return f;
 }
@@ -124,7 +124,7 @@ static svd svd_of_columns(tt_hlo rows, int64_t left) {
 // ---- the operator ----
 
 static bool check_svd(tt_rule *r, const tt_operand *x) {
-  if (!sp_check_stack(r, x, "linalg.svd", false)) {
+  if (!la_check_matrices(r, x, "linalg.svd", "A")) {
     return false;
   }
   if (!v_has_nan(x->dtype)) {
@@ -151,7 +151,7 @@ static void build_svd(tt_rule *r) {
     return;
   }
   const tt_dtype real = tt_dtype_real(x->dtype);
-  tt_hlo a = sp_flat(tt_in(r, "A"), 2), u, v, values;
+  tt_hlo operand = tt_in(r, "A"), a = la_flat(operand, 2), u, v, values;
   if (!a || !sp_check_out(r, "U", x->dtype) || !sp_check_out(r, "S", real) || !sp_check_out(r, "Vh", x->dtype)) {
     return;
   }
@@ -164,20 +164,20 @@ static void build_svd(tt_rule *r) {
   } else {
     tt_device_assert(r, v_not(v_isnan(a)), TT_ERR_LINALG,
                      "The algorithm failed to converge because the input matrix contained non-finite values.");
-    svd f = svd_of_columns(m < n ? sp_conj(a) : sp_swap(a), vectors ? left : 0);
+    svd f = svd_of_columns(m < n ? la_conj(a) : la_transpose(a), vectors ? left : 0);
     values = f.values;
-    u = sp_swap(m < n ? f.v : f.u);
-    v = sp_conj(m < n ? f.u : f.v);
+    u = la_transpose(m < n ? f.v : f.u);
+    v = la_conj(m < n ? f.u : f.v);
   }
   if (vectors) {
-    sp_ret_by_columns(r, 0, sp_unflat(u, x));
-    sp_ret_by_columns(r, 2, sp_unflat(v, x));
+    la_ret_by_columns(r, 0, la_unflat(u, operand));
+    la_ret_by_columns(r, 2, la_unflat(v, operand));
   } else {
     tt_hlo nothing = tt_hlo_const(tt_b(r), x->dtype, 0, (const int64_t[]){0}, 1);
     tt_ret(r, 0, nothing);
     tt_ret(r, 2, nothing);
   }
-  tt_ret(r, 1, sp_unflat(values, x));
+  tt_ret(r, 1, la_unflat(values, operand));
 }
 
 const tt_rule_entry tt_rules_linalg_svd[] = {

@@ -33,9 +33,7 @@ tt_hlo tt_reject(const tt_rejection *of);
 
 // ---- numbers among the arguments, for tt_rule_entry.structure and the rules that look at what it has put in the key
 static inline double tt_arg_number(const tt_arg *arg, double if_none) {
-  return !arg || arg->tag != TT_ARG_NUMBER ? if_none
-         : arg->u.number.type == TT_F64    ? arg->u.number.u.f[0]
-                                           : (double)arg->u.number.u.i;
+  return arg && arg->tag == TT_ARG_NUMBER ? tt_number_double(&arg->u.number) : if_none;
 }
 static inline double tt_number_in_key(tt_rule *r, const char *name, double if_none) {
   return tt_arg_number(tt_rule_arg(r, name), if_none);

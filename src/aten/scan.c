@@ -126,9 +126,8 @@ static void build_cumsum(tt_rule *r) {
   tt_hlo_reducer reducer = tt_rule_kind(r);
   tt_hlo x = tt_cast(tt_in_as(r, "self", dtype), tt_opmath(dtype));
   const int32_t dim = tt_dim(r, "dim", x ? x->rank : 0);
-  if (dtype == TT_PRED && tt_hlo_numel(x) && x->rank) {
-    tt_fail_dtype(r, reducer == TT_SUM ? "cumsum_out_cpu" : "cumprod_out_cpu", dtype);
-    return;
+  if (dtype == TT_PRED) {  // of nothing, or of one element
+    reducer = TT_ANY;
   }
   tt_ret(r, 0, tt_cast(tt_running(reducer, x, dim), dtype));
 }

@@ -10,21 +10,6 @@ void sp_repeat(const tt_hlo *inits, int32_t count, tt_hlo_while_body body, void 
   tt_hlo_while(inits, count, steps_left, body, context, results);
 }
 
-bool sp_check_stack(tt_rule *r, const tt_operand *a, const char *who, bool square) {
-  if (a->ndim < 2) {
-    tt_fail(r, TT_ERR_RUNTIME, "%s: The input tensor A must have at least 2 dimensions.", who);
-    return false;
-  }
-  const int64_t rows = a->sizes[a->ndim - 2], columns = a->sizes[a->ndim - 1];
-  if (square && rows != columns) {
-    tt_fail(r, TT_ERR_RUNTIME,
-            "%s: A must be batches of square matrices, but they are %" PRId64 " by %" PRId64 " matrices", who, rows,
-            columns);
-    return false;
-  }
-  return true;
-}
-
 bool sp_check_out(tt_rule *r, const char *name, tt_dtype dtype) {
   const tt_operand *x = tt_operand_of(r, name);
   if (x && x->dtype != dtype) {
@@ -41,24 +26,24 @@ sp_reflector sp_reflect(tt_hlo x, tt_hlo at) {
     return (sp_reflector){NULL, NULL, NULL};
   }
   tt_hlo is_pivot = v_eq(i, k), tail = v_if(v_gt(i, k), x, v_const(x, 0));
-  tt_hlo pivot = v_reduce(TT_SUM, v_if(is_pivot, x, v_const(x, 0)), 1), re = sp_real(pivot);
-  tt_hlo rest = v_reduce(TT_SUM, sp_square(tail), 1), norm = v_sqrt(v_add(sp_square(pivot), rest));
+  tt_hlo pivot = v_reduce(TT_SUM, v_if(is_pivot, x, v_const(x, 0)), 1), re = la_real(pivot);
+  tt_hlo rest = v_reduce(TT_SUM, la_square(tail), 1), norm = v_sqrt(v_add(la_square(pivot), rest));
   if (tt_dtype_is_complex(x->dtype)) {
     tt_hlo im = tt_hlo_unary(TT_IMAG, pivot);
     rest = v_add(rest, v_mul(im, im));
   }
   tt_hlo idle = v_eqc(rest, 0), beta = v_if(idle, re, v_if(v_ltc(re, 0), norm, v_neg(norm)));
-  tt_hlo zero = v_const(pivot, 0), one = v_const(pivot, 1), moved = v_sub(pivot, sp_as(beta, pivot));
-  tt_hlo tau = v_if(idle, zero, v_neg(v_div(moved, v_if(idle, one, sp_as(beta, pivot)))));
+  tt_hlo zero = v_const(pivot, 0), one = v_const(pivot, 1), moved = v_sub(pivot, la_as(beta, pivot));
+  tt_hlo tau = v_if(idle, zero, v_neg(v_div(moved, v_if(idle, one, la_as(beta, pivot)))));
   tt_hlo inverse = v_if(idle, zero, v_div(one, v_if(idle, one, moved)));
-  tt_hlo v = v_if(is_pivot, v_const(x, 1), v_mul(tail, sp_each(inverse, x)));
+  tt_hlo v = v_if(is_pivot, v_const(x, 1), v_mul(tail, la_each(inverse, x)));
   return (sp_reflector){v, tau, beta};
 }
 
 // Each row that `on` [batch, rows] wants, reflected: row - tau v (v^H row).
 static tt_hlo reflect_rows(tt_hlo rows, tt_hlo v, tt_hlo tau, tt_hlo on) {
-  tt_hlo g = sp_dot(rows, 2, sp_conj(v), 1);
-  g = v_mul(g, sp_each(tau, g));
+  tt_hlo g = la_contract(rows, 2, la_conj(v), 1);
+  g = v_mul(g, la_each(tau, g));
   return v_sub(rows, sp_outer(on ? v_if(on, g, v_const(g, 0)) : g, v, rows));
 }
 
@@ -70,9 +55,9 @@ static void factor_step(void *context, tt_hlo_builder *b, const tt_hlo *state, t
   sp_reflector h = sp_reflect(sp_row(state[1], j), j);
   tt_hlo i = sp_index(state[2], 1);
   out[0] = v_addc(j, 1);
-  out[1] = sp_put_row(reflect_rows(state[1], h.v, sp_conj(h.tau), v_gt(i, at)), h.v, j);
-  out[2] = v_if(v_eq(i, at), sp_each(h.tau, state[2]), state[2]);
-  out[3] = v_if(v_eq(i, at), sp_each(h.beta, state[3]), state[3]);
+  out[1] = sp_put_row(reflect_rows(state[1], h.v, la_conj(h.tau), v_gt(i, at)), h.v, j);
+  out[2] = v_if(v_eq(i, at), la_each(h.tau, state[2]), state[2]);
+  out[3] = v_if(v_eq(i, at), la_each(h.beta, state[3]), state[3]);
 }
 
 typedef struct reflectors {

@@ -113,7 +113,7 @@ static tt_hlo row_order(tt_hlo rows) {
 
 // Along dim 0; n > 0 rows of at least one element.
 static void build_unique_rows(tt_rule *r) {
-  tt_hlo self = tt_in(r, "self");
+  tt_hlo self = v_at_least_1d(tt_in(r, "self"));
   if (!self) {
     return;
   }

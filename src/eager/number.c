@@ -86,7 +86,7 @@ static bool fits_dtype(const tt_number *n, tt_dtype dtype) {
     case TT_U32:
       return fits_unsigned(n, UINT32_MAX);
     case TT_U64:
-      return n->type == TT_S64 || n->type == TT_PRED || (n->u.f[0] >= 0 && n->u.f[0] <= 0x1p64);
+      return (n->type != TT_F64 && n->type != TT_C128) || (n->u.f[0] >= 0 && n->u.f[0] <= 0x1p64);
     case TT_F16:
       return fits_float(n, 65504);
     case TT_BF16:

@@ -244,13 +244,14 @@ static void test_integers(void) {
     for (int i = 0; i < 2000; i++) {
       check_int(type, (int64_t)next() >> (next() % 64));
     }
-    // Floats truncate.
+    // Floats truncate. Negative ones are out of an unsigned type's range; unchecked, they wrap.
     unsigned char out[16];
     tt_number n = of_double(-3.99), back;
-    CHECK(tt_number_to_bytes(&n, type->dtype, true, out));
-    back = tt_number_from_bytes(out, type->dtype);
     size_t size = tt_dtype_size(type->dtype);
     bool is_signed = tt_dtype_is_signed_int(type->dtype);
+    CHECK_INT(tt_number_to_bytes(&n, type->dtype, true, out), is_signed);
+    CHECK(tt_number_to_bytes(&n, type->dtype, false, out));
+    back = tt_number_from_bytes(out, type->dtype);
     CHECK_INT(back.u.i, is_signed || size == 8 ? -3 : (1LL << (8 * size)) - 3);
     n = of_double((double)type->high + 0.5);
     CHECK_INT(tt_number_to_bytes(&n, type->dtype, true, out), size == 8);  // a double has no such half
@@ -265,6 +266,13 @@ static void test_integers(void) {
         CHECK(!tt_number_to_bytes(&n, type->dtype, true, out));
       }
       CHECK(tt_number_to_bytes(&n, type->dtype, false, out));
+    }
+    // More than INT64_MAX.
+    n = (tt_number){.type = TT_U64, .u.i = (int64_t)(UINT64_MAX - 2)};
+    CHECK_INT(tt_number_to_bytes(&n, type->dtype, true, out), type->dtype == TT_U64);
+    if (type->dtype == TT_U64) {
+      back = tt_number_from_bytes(out, TT_U64);
+      CHECK(back.type == TT_U64 && (uint64_t)back.u.i == UINT64_MAX - 2);
     }
     // A bool.
     n = (tt_number){.type = TT_PRED, .u.i = 1};

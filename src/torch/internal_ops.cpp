@@ -17,6 +17,7 @@ constexpr const char *kSchemas[] = {
     "ctc_loss(Tensor log_probs, Tensor targets, Tensor lengths, int max_target, int blank) -> (Tensor, Tensor)",
     "ctc_loss_backward(Tensor grad, Tensor log_probs, Tensor targets, Tensor lengths, int max_target, "
     "Tensor neg_log_likelihood, Tensor log_alpha, int blank, bool zero_infinity) -> Tensor",
+    "lstsq(Tensor a, Tensor b, float rcond, bool ranked) -> (Tensor, Tensor, Tensor, Tensor)",
 };
 
 TORCH_LIBRARY_FRAGMENT(torchtpu, library) {

@@ -16,7 +16,7 @@
 #include <limits>
 #include <tuple>
 
-#include "kernel.h"
+#include "internal_ops.h"
 
 namespace torchtpu {
 namespace {
@@ -30,9 +30,7 @@ double epsilon_of(const Tensor &x) {
 }
 
 Results solve_by_qr(const Tensor &a, const Tensor &b, double rcond, bool ranked) {
-  static auto op = c10::Dispatcher::singleton()
-                       .findSchemaOrThrow("torchtpu::lstsq", "")
-                       .typed<Results(const Tensor &, const Tensor &, double, bool)>();
+  static auto op = internal_op<Results(const Tensor &, const Tensor &, double, bool)>("torchtpu::lstsq");
   auto [x, squares, rank, singular] = op.call(a, b, rcond, ranked);
   const int64_t m = a.size(-2), n = a.size(-1);
   auto none = [&squares] { return at::empty({0}, squares.options()); };
@@ -135,16 +133,6 @@ std::tuple<Tensor &, Tensor &, Tensor &, Tensor &> lstsq_out(const Tensor &self,
   write(ranks, rank, "rank");
   write(singular, values, "singular_values");
   return {solution, residuals, rank, values};
-}
-
-TORCH_LIBRARY_FRAGMENT(torchtpu, library) {
-  library.def("lstsq(Tensor a, Tensor b, float rcond, bool ranked) -> (Tensor, Tensor, Tensor, Tensor)");
-  auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("torchtpu::lstsq", "");
-  auto kernel = Kernel::create("torchtpu::lstsq", handle);
-  if (kernel) {
-    library.impl("lstsq", torch::dispatch(c10::DispatchKey::PrivateUse1,
-                                          torch::CppFunction::makeFromBoxedFunctor(std::move(kernel))));
-  }
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {

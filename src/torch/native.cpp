@@ -348,7 +348,6 @@ Tensor masked_select(const Tensor &self, const Tensor &mask) {
 Tensor &masked_select_out(const Tensor &self, const Tensor &mask, Tensor &out) {
   TORCH_CHECK(self.scalar_type() == out.scalar_type(),
               "masked_select(): self and result must have the same scalar type");
-  at::assert_no_internal_overlap(out);
   refuse_overlap(out, {self, mask});
   Tensor result = masked_select(self, mask);
   at::native::resize_output(out, result.sizes());

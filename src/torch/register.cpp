@@ -81,9 +81,10 @@ class Registrar {
   // How PyTorch names the out= form of an overload.
   static std::vector<std::string> out_overloads(const std::string &overload) {
     if (overload.empty()) {
-      return {"out",    "grad_input", "output",    "forward",   "values", "Tensor_out", "default_out", "correction_out",
-              "x_out",  "all_out",    "unary_out", "dtype_out", "L",      "X",          "a",           "inverse",
-              "result", "sign",       "U",         "eigenvalues"};
+      return {
+          "out",    "grad_input", "output",    "forward",    "values", "Tensor_out", "default_out", "correction_out",
+          "x_out",  "all_out",    "unary_out", "dtype_out",  "L",      "X",          "a",           "inverse",
+          "result", "sign",       "U",         "eigenvalues"};
     }
     const std::string last = overload.substr(overload.rfind('_') + 1);  // sum.dim_IntList, sum.IntList_out
     return {overload + "_out",

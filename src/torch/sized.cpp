@@ -8,6 +8,8 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "internal_ops.h"
 #include "shim.h"
 
@@ -70,6 +72,8 @@ Triple unique_consecutive(const Tensor &self, bool inverse, bool counts, std::op
 }
 
 // ---- bincount ----
+constexpr int64_t kMostBins = int64_t{1} << 48;  // beyond any memory; more would overflow
+
 // The size of the program's result, of which the operator's is the head.
 int64_t room_for(int64_t size) {
   int64_t room = 16;
@@ -96,7 +100,8 @@ Tensor bincount(const Tensor &self, const std::optional<Tensor> &given, c10::Sym
   bool weighted = given && given->defined();
   TORCH_CHECK(!weighted || (given->dim() == 1 && given->size(0) == self.size(0)),
               "weights should be 1-d and have the same length as input");
-  size = std::max(size, ends[1].item<int64_t>() + 1);
+  size = std::max(size, std::min(ends[1].item<int64_t>(), kMostBins) + 1);
+  TORCH_CHECK(size <= kMostBins, "bincount: a result of so many elements is too large");
   static auto op = internal_op<Tensor(const Tensor &, const std::optional<Tensor> &, int64_t)>("torchtpu::bincount");
   return op.call(self, weighted ? given : std::nullopt, room_for(size)).narrow(0, 0, size);
 }

@@ -15,6 +15,7 @@ def outcome(function, device):
 
 CALLS = {
     "fill_ uint64": lambda d: torch.ones(2, dtype=torch.uint64, device=d).fill_(BIG),
+    "fill_ uint64 of the greatest": lambda d: torch.ones(2, dtype=torch.uint64, device=d).fill_(2**64 - 1),
     "fill_ float32": lambda d: torch.ones(2, device=d).fill_(BIG),
     "fill_ int64": lambda d: torch.ones(2, dtype=torch.int64, device=d).fill_(BIG),
     "fill_ bool": lambda d: torch.zeros(2, dtype=torch.bool, device=d).fill_(BIG),

@@ -96,6 +96,8 @@ REFUSED = {
     "bincount of rows": lambda d: torch.bincount(torch.ones(2, 2, device=d, dtype=torch.int64)),
     "bincount below 0": lambda d: torch.bincount(torch.tensor([1, -1], device=d)),
     "bincount minlength": lambda d: torch.bincount(torch.tensor([1], device=d), minlength=-1),
+    "bincount of a great number": lambda d: torch.bincount(torch.tensor([2**63 - 1], device=d)),
+    "bincount with a great minlength": lambda d: torch.bincount(torch.tensor([1], device=d), minlength=2**62 + 1),
     "bincount weights": lambda d: torch.bincount(torch.tensor([1, 2], device=d), torch.ones(1, device=d)),
 }
 
