@@ -288,6 +288,7 @@ static bool check_observer(tt_rule *r, grid *g, bool rows) {
   static const char *const lists[] = {"running_min", "running_max", "scale", "zero_point"};
   const tt_operand *self = tt_operand_of(r, "self");
   const int64_t axis = tt_int(r, "ch_axis", 0);
+  *g = (grid){0};
   if (self && axis >= self->ndim) {
     tt_fail(r, TT_ERR_RUNTIME, "ch_axis must be < self.dim()");
   } else if (rows && axis != 0) {
@@ -297,14 +298,14 @@ static bool check_observer(tt_rule *r, grid *g, bool rows) {
   } else if (!tt_failed(r) && read_limits(r, g, "fake_quantize") && tt_hlo_numel(g->x) == 0) {
     tt_fail(r, TT_ERR_RUNTIME, "cannot compute aminmax over an empty dimension as the operation has no identity.");
   }
-  for (int32_t i = 0; i < 4 && !tt_failed(r); i++) {
+  for (int32_t i = 0; g->x && i < 4 && !tt_failed(r); i++) {
     tt_hlo x = tt_in(r, lists[i]);
     if (x && (x->rank > 1 || tt_hlo_numel(x) != (rows ? g->x->dims[0] : 1))) {
       tt_fail(r, TT_ERR_RUNTIME, "%s has sizes %s: one element for each scale is expected", lists[i],
               tt_dims_text(x->dims, x->rank).text);
     }
   }
-  return !tt_failed(r);
+  return g->x && !tt_failed(r);
 }
 
 static tt_hlo list_of(tt_rule *r, const char *name, tt_dtype dtype) { return v_flat(tt_in_as(r, name, dtype)); }

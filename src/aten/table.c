@@ -19,16 +19,10 @@ extern const tt_rule_entry tt_rules_histogram[];
 extern const tt_rule_entry tt_rules_index[];
 extern const tt_rule_entry tt_rules_internal[];
 extern const tt_rule_entry tt_rules_linalg[];
+extern const tt_rule_entry tt_rules_linalg_eig[];
+extern const tt_rule_entry tt_rules_linalg_eigh[];
 extern const tt_rule_entry tt_rules_linalg_exp[];
 extern const tt_rule_entry tt_rules_linalg_ldl[];
-extern const tt_rule_entry tt_rules_linalg_lstsq[];
-extern const tt_rule_entry tt_rules_linalg_lu[];
-extern const tt_rule_entry tt_rules_linalg_qr[];
-extern const tt_rule_entry tt_rules_linalg_eig[];
-extern const tt_rule_entry tt_rules_linalg_eigh[];
-extern const tt_rule_entry tt_rules_linalg_eig[];
-extern const tt_rule_entry tt_rules_linalg_eigh[];
-extern const tt_rule_entry tt_rules_linalg_exp[];
 extern const tt_rule_entry tt_rules_linalg_lstsq[];
 extern const tt_rule_entry tt_rules_linalg_lu[];
 extern const tt_rule_entry tt_rules_linalg_qr[];
@@ -82,16 +76,10 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_index,
     tt_rules_internal,
     tt_rules_linalg,
+    tt_rules_linalg_eig,
+    tt_rules_linalg_eigh,
     tt_rules_linalg_exp,
     tt_rules_linalg_ldl,
-    tt_rules_linalg_lstsq,
-    tt_rules_linalg_lu,
-    tt_rules_linalg_qr,
-    tt_rules_linalg_eig,
-    tt_rules_linalg_eigh,
-    tt_rules_linalg_eig,
-    tt_rules_linalg_eigh,
-    tt_rules_linalg_exp,
     tt_rules_linalg_lstsq,
     tt_rules_linalg_lu,
     tt_rules_linalg_qr,
