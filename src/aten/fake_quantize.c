@@ -1,4 +1,6 @@
 // Fake quantization: values rounded to the grid that a quantized type would hold, and the gradients of that.
+#include <math.h>
+
 #include "aten/dims.h"
 
 typedef struct grid {
@@ -215,7 +217,133 @@ static void build_learnable_backward(tt_rule *r) {
   tt_ret(r, 2, tt_cast(tt_hlo_reshape(tt_reduce_mask(TT_SUM, by_zero, mask), &size, 1), g.dtype));
 }
 
+// ---- with a moving average of the extremes, from which the scales follow ----
+
+typedef struct range {
+  tt_hlo min, max;  // [n] float32
+} range;
+
+// The extremes of self, or of each of its first dim's slices.
+static range observed(const grid *g, bool rows) {
+  bool mask[TT_MAX_RANK];
+  for (int32_t i = 0; i < TT_MAX_RANK; i++) {
+    mask[i] = !rows || i > 0;
+  }
+  const int64_t n = rows ? g->x->dims[0] : 1;
+  return (range){tt_hlo_reshape(tt_reduce_mask(TT_MIN, g->x, mask), &n, 1),
+                 tt_hlo_reshape(tt_reduce_mask(TT_MAX, g->x, mask), &n, 1)};
+}
+
+static tt_hlo moved(tt_rule *r, tt_hlo old, tt_hlo seen, tt_hlo observe) {
+  tt_hlo step = v_like(tt_scalar(r, "averaging_const", TT_F32), old);
+  tt_hlo next = v_add(old, v_mul(step, v_sub(seen, old)));
+  next = old ? v_if(v_eq(v_abs(old), v_const(old, INFINITY)), seen, next) : NULL;
+  return v_if(observe, next, old);
+}
+
+// The scale for which the grid spans the range, which is widened to hold 0; and the level of 0.
+static void find_parameters(tt_rule *r, const grid *g, range x, tt_hlo *out_scale, tt_hlo *out_zero) {
+  const float least = 6.1e-5F;
+  const double span = g->high - g->low;
+  const tt_dtype wide = tt_rule_is_cpu(r) ? TT_F64 : TT_F32;
+  tt_hlo low = x.min, high = x.max, both = low && high ? v_and(v_ltc(low, 0), v_gtc(high, 0)) : NULL;
+  const bool symmetric = tt_bool(r, "symmetric_quant", false);
+  if (!both) {
+    return;
+  }
+  if (symmetric) {
+    const double half = floor(span / 2);
+    tt_hlo step = v_max(v_abs(v_div(low, v_const(low, -half - 1))), v_abs(v_div(high, v_const(high, half))));
+    low = v_if(both, v_mulc(step, -half - 1), low);
+    high = v_if(both, v_mulc(step, half), high);
+  }
+  low = v_if(v_gtc(low, 0), v_const(low, 0), low);
+  high = v_if(v_ltc(high, 0), v_const(high, 0), high);
+  tt_hlo exact = v_sub(tt_cast(high, wide), tt_cast(low, wide));
+  exact = v_div(exact, v_const(exact, span));
+  tt_hlo scale = tt_cast(exact, TT_F32), inverse = v_cdiv(1, scale);
+  tt_hlo useless = v_or(v_eqc(scale, 0), v_eq(v_abs(inverse), v_const(inverse, INFINITY)));
+  exact = v_if(useless, v_const(exact, 0.1), exact);
+  tt_hlo small = v_ltc(exact, least), amplified = v_cdiv(least, tt_cast(exact, TT_F32));
+  tt_hlo below = v_if(v_eqc(high, 0), v_const(low, -least * span), v_mul(low, amplified));
+  tt_hlo above = v_if(v_eqc(low, 0), v_const(high, least * span), v_mul(high, amplified));
+  exact = v_if(small, v_const(exact, least), exact);
+  below = v_if(v_and(small, v_not(v_eqc(low, 0))), below, low);
+  above = v_if(v_and(small, v_or(v_eqc(low, 0), v_not(v_eqc(high, 0)))), above, high);
+  tt_hlo from_low = v_div(tt_cast(below, wide), exact), from_high = v_div(tt_cast(above, wide), exact);
+  tt_hlo nearer = v_lt(v_csub(fabs(g->low), v_abs(from_low)), v_csub(fabs(g->high), v_abs(from_high)));
+  tt_hlo zero = v_if(nearer, v_csub(g->low, from_low), v_csub(g->high, from_high));
+  zero = symmetric ? v_if(both, v_const(zero, (g->low + g->high) / 2), zero) : zero;
+  zero = zero ? tt_hlo_unary(TT_ROUND_EVEN, zero) : NULL;
+  zero = zero ? v_if(v_isnan(zero), zero, clamp(g, zero)) : NULL;
+  *out_scale = tt_cast(exact, TT_F32);
+  *out_zero = tt_cast(zero, TT_S32);
+}
+
+static tt_hlo enabled_by(tt_rule *r, const char *name, tt_hlo like) {
+  return like ? v_like(tt_cast(first_of(r, name), TT_PRED), like) : NULL;
+}
+
+static bool check_observer(tt_rule *r, grid *g, bool rows) {
+  static const char *const lists[] = {"running_min", "running_max", "scale", "zero_point"};
+  const tt_operand *self = tt_operand_of(r, "self");
+  const int64_t axis = tt_int(r, "ch_axis", 0);
+  *g = (grid){0};
+  if (self && axis >= self->ndim) {
+    tt_fail(r, TT_ERR_RUNTIME, "ch_axis must be < self.dim()");
+  } else if (rows && axis != 0) {
+    tt_fail(r, TT_ERR_RUNTIME, "with a scale for each channel the axis must be 0");
+  } else if (self && self->dtype != TT_F32) {
+    tt_fail(r, TT_ERR_RUNTIME, "expected scalar type Float but found %s", tt_type_name(self->dtype));
+  } else if (!tt_failed(r) && read_limits(r, g, "fake_quantize") && tt_hlo_numel(g->x) == 0) {
+    tt_fail(r, TT_ERR_RUNTIME, "cannot compute aminmax over an empty dimension as the operation has no identity.");
+  }
+  for (int32_t i = 0; g->x && i < 4 && !tt_failed(r); i++) {
+    tt_hlo x = tt_in(r, lists[i]);
+    if (x && (x->rank > 1 || tt_hlo_numel(x) != (rows ? g->x->dims[0] : 1))) {
+      tt_fail(r, TT_ERR_RUNTIME, "%s has sizes %s: one element for each scale is expected", lists[i],
+              tt_dims_text(x->dims, x->rank).text);
+    }
+  }
+  return g->x && !tt_failed(r);
+}
+
+static tt_hlo list_of(tt_rule *r, const char *name, tt_dtype dtype) { return v_flat(tt_in_as(r, name, dtype)); }
+
+static void write_list(tt_rule *r, const char *name, tt_hlo value) {
+  tt_write(r, name, v_reshape_like(value, tt_in(r, name)));
+}
+
+static void build_moving_average(tt_rule *r) {
+  const bool rows = tt_bool(r, "per_row_fake_quant", false);
+  grid g;
+  if (!check_observer(r, &g, rows)) {
+    return;
+  }
+  tt_hlo old_scale = list_of(r, "scale", TT_F32), old_zero = list_of(r, "zero_point", TT_S32);
+  tt_hlo observe = enabled_by(r, "observer_on", old_scale), quantize = enabled_by(r, "fake_quant_on", old_scale);
+  range seen = observed(&g, rows), now = {moved(r, list_of(r, "running_min", TT_F32), seen.min, observe),
+                                          moved(r, list_of(r, "running_max", TT_F32), seen.max, observe)};
+  tt_hlo scale = NULL, zero = NULL;
+  find_parameters(r, &g, now, &scale, &zero);
+  write_list(r, "running_min", now.min);
+  write_list(r, "running_max", now.max);
+  write_list(r, "scale", v_if(quantize, scale, old_scale));
+  write_list(r, "zero_point", v_if(quantize, zero, old_zero));
+  const int32_t rank = rows ? 1 : 0;
+  const int64_t *one = rows ? &g.x->dims[0] : NULL;
+  tt_hlo by_scale = tt_hlo_reshape(scale, one, rank), by_zero = tt_hlo_reshape(tt_cast(zero, TT_F32), one, rank);
+  g.scale = rows ? v_along(by_scale, g.x->dims, g.x->rank, 0) : v_like(by_scale, g.x);
+  g.zero = rows ? v_along(by_zero, g.x->dims, g.x->rank, 0) : v_like(by_zero, g.x);
+  g.wraps = rows;
+  find_levels(&g);
+  tt_hlo on = enabled_by(r, "fake_quant_on", g.x);
+  tt_ret_like(r, 0, v_if(on, on_grid(&g), g.x), "self");
+  tt_ret_like(r, 1, on ? v_or(g.inside, v_not(on)) : NULL, "self");
+}
+
 const tt_rule_entry tt_rules_fake_quantize[] = {
+    {.name = "torchtpu::moving_average_fake_quantize", .build = build_moving_average},
     {.name = "aten::fake_quantize_per_tensor_affine_cachemask",
      .build = build_per_tensor,
      .dynamic_args = "zero_point"},

@@ -83,8 +83,8 @@ static void build_padded_to_jagged(tt_rule *r) {
   int64_t dims[V_DIMS] = {total};
   memcpy(dims + 1, dense->dims + 2, sizeof *dims * (size_t)(dense->rank - 2));
   tt_hlo result = v_fill(v_zero(dense), dims, dense->rank - 1);
-  const tt_dtype type = v_position_type(batch * most);
-  if (result && total > 0 && batch > 0 && most > 0) {
+  if (result && total > 0 && tt_hlo_numel(dense) > 0) {
+    const tt_dtype type = v_position_type(batch * most);
     tt_hlo element = tt_hlo_iota(tt_b(r), offsets->dtype, (const int64_t[]){1, total}, 2, 1);
     tt_hlo row = tt_insertion_points(v_unsqueeze(offsets, 0), element, true);
     row = v_flat(v_addc(row, -1));  // -1: before the first sequence

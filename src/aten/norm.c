@@ -336,6 +336,29 @@ static void build_batch_norm(tt_rule *r) {
   ret_running(r, form, train, mean, var, &d);
 }
 
+static void build_batch_norm_statistics(tt_rule *r) {
+  batch_dims d;
+  const tt_operand *operand = tt_operand_of(r, "input");
+  if (operand && operand->ndim < 2) {
+    tt_fail(r, TT_ERR_INDEX, "Dimension out of range (expected to be in range of [%d, %d], but got 1)", -1, 0);
+    return;
+  }
+  if (!check_float(r, "input", "batch_norm_update_stats_cpu") || !read_batch_dims(r, &d)) {
+    return;
+  }
+  if (d.count == 0) {
+    tt_fail(r, TT_ERR_RUNTIME, "input tensor must have at least one element, but got input_sizes = %s",
+            tt_dims_text(operand->sizes, operand->ndim).text);
+    return;
+  }
+  tt_hlo x = tt_in_as(r, "input", tt_opmath(operand->dtype));
+  tt_hlo mean = tt_mean_of(tt_reduce_mask(TT_SUM, x, d.mask), d.count), var = variance(x, mean, d.mask, d.count);
+  ret_running(r, FORM_TRAIN, true, mean, var, &d);
+  const tt_dtype stat = stat_dtype(r, operand->dtype);
+  tt_ret(r, 0, tt_cast(mean, stat));
+  tt_ret(r, 1, tt_cast(var, stat));
+}
+
 static void build_batch_norm_backward(tt_rule *r) {
   batch_dims d;
   if (!check_float(r, "input", "batch_norm_backward") || !read_batch_dims(r, &d)) {
@@ -459,6 +482,7 @@ const tt_rule_entry tt_rules_norm[] = {
     ENTRY("_batch_norm_with_update", build_batch_norm, FORM_TRAIN | FORM_RESERVE),
     ENTRY("_batch_norm_with_update_functional", build_batch_norm, FORM_TRAIN | FORM_RESERVE | FORM_FUNCTIONAL),
     ENTRY("_batch_norm_no_update", build_batch_norm, FORM_EVAL | FORM_RESERVE),
+    ENTRY("batch_norm_update_stats", build_batch_norm_statistics, 0),
     ENTRY("native_batch_norm_backward", build_batch_norm_backward, 0),
     ENTRY("batch_norm_backward", build_batch_norm_backward, 1),
     ENTRY("_weight_norm_interface", build_weight_norm, 0),

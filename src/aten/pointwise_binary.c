@@ -1,4 +1,5 @@
 // Binary and ternary arithmetic, elementwise.
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -352,6 +353,26 @@ static void build_add(tt_rule *r) {
   tt_ret_elementwise(r, 0, tt_cast(sum, dtype));
 }
 
+// The sum from 0 to the greatest value of self's type; a NaN becomes 0.
+static void build_add_relu(tt_rule *r) {
+  static const char *const names[] = {"self", "other"};
+  const tt_operand *self = tt_operand_of(r, "self");
+  const tt_dtype dtype = tt_result_type(r, names, 2), type = self ? self->dtype : dtype;
+  const bool is_whole = type == TT_S8 || type == TT_S16 || type == TT_S32 || type == TT_S64;
+  if (!tt_failed(r) && !is_whole && type != TT_F32 && type != TT_F64) {
+    tt_fail(r, TT_ERR_RUNTIME, "Unsupported datatype for add_relu: %s", tt_type_name(type));
+    return;
+  }
+  tt_hlo xy[] = {tt_in_as(r, "self", dtype), tt_in_number(r, "other", dtype)};
+  if (!tt_broadcast(r, xy, 2)) {
+    return;
+  }
+  tt_hlo sum = v_add(xy[0], v_mul(xy[1], v_like(tt_scalar(r, "alpha", dtype), xy[1])));
+  const double most = type == TT_F32 ? FLT_MAX : type == TT_F64 ? DBL_MAX : INFINITY;
+  sum = sum ? v_if(v_gtc(sum, 0), sum, v_const(sum, 0)) : NULL;
+  tt_ret_elementwise(r, 0, sum && tt_dtype_is_float(dtype) && !is_whole ? v_min(sum, v_const(sum, most)) : sum);
+}
+
 static void build_mul(tt_rule *r) {
   tt_dtype dtype = tt_result_type(r, (const char *const[]){"self", "other"}, 2);
   if (tt_failed(r)) {
@@ -591,6 +612,8 @@ static void build_complex(tt_rule *r) {
 
 const tt_rule_entry tt_rules_pointwise_binary[] = {
     KIND("add.Tensor", build_add, A_ADD),
+    KIND("_add_relu.Tensor", build_add_relu, 0),
+    KIND("_add_relu.Scalar", build_add_relu, 0),
     KIND("add.Scalar", build_add, A_ADD),
     KIND("sub.Tensor", build_add, A_SUB),
     KIND("sub.Scalar", build_add, A_SUB),

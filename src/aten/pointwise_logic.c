@@ -197,6 +197,9 @@ static void build_assert(tt_rule *r) {
     tt_device_assert(r, tt_in_as(r, "self", TT_PRED), TT_ERR_RUNTIME, "%s",
                      message ? message : "Expected Tensor with single nonzero value, but got zero");
   }
+  if (tt_rule_kind(r)) {
+    tt_ret_like(r, 0, tt_in(r, "dep_token"), "dep_token");
+  }
 }
 
 #define COMPARE(op_name, which)                                                  \
@@ -242,5 +245,6 @@ const tt_rule_entry tt_rules_pointwise_logic[] = {
     KIND("clamp_max.Tensor", build_clamp, 0),
     KIND("_assert_async", build_assert, 0),
     KIND("_assert_async.msg", build_assert, 0),
+    KIND("_functional_assert_async.msg", build_assert, 1),
     {.name = NULL},
 };

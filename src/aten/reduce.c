@@ -277,6 +277,17 @@ static void build_logsumexp(tt_rule *r) {
 }
 
 // ---- norms ----
+enum { NORM_P, NORM_ORD, NORM_POWERS };
+
+static tt_hlo power_sum(tt_hlo x, double p, const dim_set *d) {
+  if (p == 2) {
+    return tt_reduce_mask(TT_SUM, square_magnitude(x), d->mask);
+  }
+  tt_hlo magnitude = v_abs(x);
+  tt_hlo power = p == 1 ? magnitude : magnitude ? tt_hlo_binary(TT_POWER, magnitude, v_const(magnitude, p)) : NULL;
+  return tt_reduce_mask(TT_SUM, power, d->mask);
+}
+
 static tt_hlo norm_of(tt_hlo x, double p, const dim_set *d) {
   if (p == 2) {
     return v_sqrt(tt_reduce_mask(TT_SUM, square_magnitude(x), d->mask));
@@ -299,8 +310,13 @@ static tt_hlo norm_of(tt_hlo x, double p, const dim_set *d) {
 }
 
 static void build_norm(tt_rule *r) {
+  const bool is_sum = tt_rule_kind(r) == NORM_POWERS;
   const double p = tt_static_double(r, tt_rule_kind(r) ? "ord" : "p", 2);
   const tt_dtype in = self_dtype(r), dtype = tt_dtype_arg(r, "dtype", in);
+  if (is_sum && tt_is_integral(in)) {
+    tt_fail_dtype(r, "powsum_cpu", in);
+    return;
+  }
   if (tt_is_integral(in)) {
     tt_fail(r, TT_ERR_RUNTIME, "linalg.vector_norm: Expected a floating point or complex tensor as input. Got %s",
             tt_type_name(in));
@@ -320,7 +336,7 @@ static void build_norm(tt_rule *r) {
     return;
   }
   const dim_set d = read_dims(r, "self", true);
-  if (d.count == 0 && (p < 0 || isinf(p))) {
+  if (!is_sum && d.count == 0 && (p < 0 || isinf(p))) {
     tt_fail(r, TT_ERR_RUNTIME,
             "linalg.vector_norm cannot compute the %g norm on an empty tensor because the operation does not have an "
             "identity",
@@ -328,7 +344,7 @@ static void build_norm(tt_rule *r) {
     return;
   }
   tt_hlo x = tt_cast(tt_in_as(r, "self", dtype), tt_opmath(dtype));
-  tt_ret(r, 0, with_dims(&d, tt_cast(norm_of(x, p, &d), tt_dtype_real(dtype)), x));
+  tt_ret(r, 0, with_dims(&d, tt_cast((is_sum ? power_sum : norm_of)(x, p, &d), tt_dtype_real(dtype)), x));
 }
 
 #define ENTRY(rule_name, function, rule_kind) {.name = "aten::" rule_name, .build = function, .kind = rule_kind}
@@ -385,6 +401,7 @@ const tt_rule_entry tt_rules_reduce[] = {
     {.name = "aten::norm.ScalarOpt_dim", .build = build_norm, .static_args = "p"},
     {.name = "aten::norm.ScalarOpt_dim_dtype", .build = build_norm, .static_args = "p"},
     {.name = "aten::norm.ScalarOpt_dtype", .build = build_norm, .static_args = "p"},
-    {.name = "aten::linalg_vector_norm", .build = build_norm, .kind = 1, .static_args = "ord"},
+    {.name = "aten::linalg_vector_norm", .build = build_norm, .kind = NORM_ORD, .static_args = "ord"},
+    {.name = "aten::linalg__powsum", .build = build_norm, .kind = NORM_POWERS, .static_args = "ord"},
     {.name = NULL},
 };

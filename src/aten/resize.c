@@ -8,7 +8,7 @@
 
 enum { MAX_SPATIAL = 3, MAX_UNROLLED = 4 };
 
-typedef enum resize_mode { NEAREST, NEAREST_EXACT, LINEAR, CUBIC, LINEAR_AA, CUBIC_AA } resize_mode;
+typedef enum resize_mode { NEAREST, NEAREST_EXACT, LINEAR, CUBIC, LINEAR_AA, CUBIC_AA, LANCZOS_AA } resize_mode;
 enum { KIND_MODES = 8 };  // kind: spatial dims * KIND_MODES + mode
 
 // Output o is the sum over t of weight[o * taps + t] * input[index[o * taps + t]].
@@ -129,17 +129,23 @@ static bool cubic_taps(tt_rule *r, const axis_sizes *s, axis_taps *a) {
   return true;
 }
 
-static double antialias_filter(double x, bool cubic) {
+static double sinc(double x) { return x == 0 ? 1 : sin(x * M_PI) / (x * M_PI); }
+
+static double antialias_filter(double x, resize_mode mode) {
   x = fabs(x);
-  if (!cubic) {
+  if (mode == LINEAR_AA) {
     return x < 1 ? 1 - x : 0;
+  }
+  if (mode == LANCZOS_AA) {
+    return x < 3 ? sinc(x) * sinc(x / 3) : 0;
   }
   return x < 1 ? cubic_near(x, -0.5) : x < 2 ? cubic_far(x, -0.5) : 0;
 }
 
 // A filter stretched by the scale when shrinking, its weights normalised.
-static bool antialias_taps(tt_rule *r, const axis_sizes *s, bool cubic, axis_taps *a) {
-  const double scale = axis_scale(s), half = cubic ? 2 : 1, support = scale >= 1 ? half * scale : half;
+static bool antialias_taps(tt_rule *r, const axis_sizes *s, resize_mode mode, axis_taps *a) {
+  const double half = mode == LINEAR_AA ? 1 : mode == CUBIC_AA ? 2 : 3;
+  const double scale = axis_scale(s), support = scale >= 1 ? half * scale : half;
   const double inverse = scale >= 1 ? 1 / scale : 1;
   int64_t taps = (int64_t)ceil(support) * 2 + 1;
   taps = taps > s->in ? s->in : taps;
@@ -152,7 +158,7 @@ static bool antialias_taps(tt_rule *r, const axis_sizes *s, bool cubic, axis_tap
     const int64_t size = clamped(clamped((int64_t)(center + support + 0.5), 0, s->in) - low, 1, taps);
     double total = 0;
     for (int64_t t = 0; t < taps; t++) {
-      const double w = t < size ? antialias_filter(((double)(t + low) - center + 0.5) * inverse, cubic) : 0;
+      const double w = t < size ? antialias_filter(((double)(t + low) - center + 0.5) * inverse, mode) : 0;
       a->index[i * taps + t] = low + (t < size ? t : size - 1);
       a->weight[i * taps + t] = w;
       total += w;
@@ -174,7 +180,7 @@ static bool axis_taps_of(tt_rule *r, resize_mode mode, const axis_sizes *s, axis
     case CUBIC:
       return cubic_taps(r, s, a);
     default:
-      return antialias_taps(r, s, mode == CUBIC_AA, a);
+      return antialias_taps(r, s, mode, a);
   }
 }
 
@@ -358,6 +364,7 @@ static bool check_dtype(tt_rule *r, tt_dtype dtype, resize_mode mode, int32_t n)
       [NEAREST] = "compute_indices_weights_nearest", [NEAREST_EXACT] = "compute_indices_weights_nearest",
       [LINEAR] = "compute_indices_weights_linear",   [CUBIC] = "compute_indices_weights_cubic",
       [LINEAR_AA] = "compute_index_ranges_weights",  [CUBIC_AA] = "compute_index_ranges_weights",
+      [LANCZOS_AA] = "compute_index_ranges_weights",
   };
   tt_fail_dtype(r, kernels[mode], dtype);
   return false;
@@ -423,7 +430,7 @@ static void build_resize_backward(tt_rule *r) {
     }
   }
   // Which of the CPU's kernels answer in the gradient's layout.
-  const bool keeps = !(mode == CUBIC || mode == CUBIC_AA || (n == 3 && mode != LINEAR));
+  const bool keeps = !(mode == CUBIC || mode >= CUBIC_AA || (n == 3 && mode != LINEAR));
   tt_hlo dx = resize_all(r, tt_in_as(r, "grad_output", tt_opmath(g->dtype)), g->dtype, in + 2, out, true);
   tt_ret_format(r, 0, tt_cast(dx, g->dtype), keeps && tt_is_channels_last(g));
 }
@@ -448,5 +455,6 @@ const tt_rule_entry tt_rules_resize[] = {
     RESIZE("upsample_bicubic2d", 2, CUBIC),
     RESIZE("_upsample_bilinear2d_aa", 2, LINEAR_AA),
     RESIZE("_upsample_bicubic2d_aa", 2, CUBIC_AA),
+    RESIZE("_upsample_lanczos2d_aa", 2, LANCZOS_AA),
     {0},
 };

@@ -133,9 +133,11 @@ static void build_cumsum(tt_rule *r) {
 }
 
 // ---- cummax, cummin ----
+enum { CUM_MAX = 1, CUM_WRITES = 2 };
+
 // The position is that of the last element equal to the running extreme; NaNs are extreme and stay so.
 static void build_cummax(tt_rule *r) {
-  const bool max = tt_rule_kind(r);
+  const bool max = tt_rule_kind(r) & CUM_MAX, writes = tt_rule_kind(r) & CUM_WRITES;
   tt_hlo x = tt_in(r, "self");
   const int32_t dim = tt_dim(r, "dim", x ? x->rank : 0);
   if (!x || tt_failed(r)) {
@@ -154,8 +156,15 @@ static void build_cummax(tt_rule *r) {
   }
   tt_hlo at = v_iota(line, v_position_type(line->dims[dim]), dim);
   at = tt_running(TT_MAX, v_if(hit, at, v_const(at, 0)), dim);
-  tt_ret(r, 0, v_reshape_like(values, x));
-  tt_ret(r, 1, tt_cast(v_reshape_like(at, x), TT_S64));
+  values = v_reshape_like(values, x);
+  at = tt_cast(v_reshape_like(at, x), TT_S64);
+  if (writes) {
+    tt_write(r, "values", values);
+    tt_write(r, "indices", at);
+  } else {
+    tt_ret(r, 0, values);
+    tt_ret(r, 1, at);
+  }
 }
 
 // ---- logcumsumexp ----
@@ -202,7 +211,9 @@ static void build_logcumsumexp(tt_rule *r) {
 const tt_rule_entry tt_rules_scan[] = {
     {.name = "aten::cumsum", .build = build_cumsum, .kind = TT_SUM},
     {.name = "aten::cumprod", .build = build_cumsum, .kind = TT_PROD},
-    {.name = "aten::cummax", .build = build_cummax, .kind = 1},
+    {.name = "aten::cummax", .build = build_cummax, .kind = CUM_MAX},
+    {.name = "aten::_cummax_helper", .build = build_cummax, .kind = CUM_MAX | CUM_WRITES},
+    {.name = "aten::_cummin_helper", .build = build_cummax, .kind = CUM_WRITES},
     {.name = "aten::cummin", .build = build_cummax, .kind = 0},
     {.name = "aten::logcumsumexp", .build = build_logcumsumexp},
     {.name = "aten::_logcumsumexp", .build = build_logcumsumexp},

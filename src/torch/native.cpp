@@ -354,6 +354,12 @@ Tensor &masked_select_out(const Tensor &self, const Tensor &mask, Tensor &out) {
   return out.copy_(result);
 }
 
+Tensor make_dep_token(std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                      std::optional<c10::Device> device, std::optional<bool> pin,
+                      std::optional<c10::MemoryFormat> format) {
+  return at::empty({}, dtype, layout, device, pin, format);
+}
+
 void record_stream(Tensor &, at::Stream) {}
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -383,6 +389,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("nonzero.out", TORCH_FN(nonzero_out));
   m.impl("masked_select", TORCH_FN(masked_select));
   m.impl("masked_select.out", TORCH_FN(masked_select_out));
+  m.impl("_make_dep_token", TORCH_FN(make_dep_token));
   m.impl("record_stream", TORCH_FN(record_stream));
 }
 

@@ -116,7 +116,27 @@ Tensor padded_to_jagged(const Tensor &dense, at::TensorList offsets, std::option
   return op.call(dense, offsets[0], total);
 }
 
+// ---- observed fake quantization ----
+using Pair = std::tuple<Tensor, Tensor>;
+
+// A scale for each channel: tensors without elements get theirs from the first batch that is observed.
+Pair observe_and_quantize(const Tensor &self, const Tensor &observe, const Tensor &quantize, Tensor &low, Tensor &high,
+                          Tensor &scale, Tensor &zero, double rate, int64_t min, int64_t max, int64_t axis, bool rows,
+                          bool symmetric) {
+  if (rows && axis == 0 && self.dim() && low.numel() == 0 && observe.is_nonzero()) {
+    low.resize_({self.size(0)}).fill_(std::numeric_limits<double>::infinity());
+    high.resize_({self.size(0)}).fill_(-std::numeric_limits<double>::infinity());
+    scale.resize_({self.size(0)}).fill_(1);
+    zero.resize_({self.size(0)}).fill_(0);
+  }
+  using Function = Pair(const Tensor &, const Tensor &, const Tensor &, Tensor &, Tensor &, Tensor &, Tensor &, double,
+                        int64_t, int64_t, int64_t, bool, bool);
+  static auto op = internal_op<Function>("torchtpu::moving_average_fake_quantize");
+  return op.call(self, observe, quantize, low, high, scale, zero, rate, min, max, axis, rows, symmetric);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_fused_moving_avg_obs_fq_helper", TORCH_FN(observe_and_quantize));
   m.impl("_unique", TORCH_FN(unique));
   m.impl("_unique2", TORCH_FN(unique2));
   m.impl("unique_dim", TORCH_FN(unique_dim));

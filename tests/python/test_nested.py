@@ -162,7 +162,10 @@ def test_attention_between_sequences():
         assert_same(actual.values(), expected.values())
     low = attend("tpu", (3, 5), dtype=torch.bfloat16)
     assert low.dtype == torch.bfloat16
-    torch.testing.assert_close(low.values().cpu(), attend("cpu", (3, 5), dtype=torch.bfloat16).values())
+    # Each rounds its intermediate values: both are within 0.006 of the exact result.
+    torch.testing.assert_close(
+        low.values().cpu(), attend("cpu", (3, 5), dtype=torch.bfloat16).values(), rtol=0, atol=0.012
+    )
     with torch.autocast("tpu", dtype=torch.bfloat16):
         assert attend("tpu", (3, 5)).dtype == torch.bfloat16
 
