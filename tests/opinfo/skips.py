@@ -41,7 +41,7 @@ HOST = {"tensor_split"}
 
 # Of equal elements the CPU returns the index of any, and sorts them in any order unless told to be stable: the elements
 # that the indices name are compared. Operator -> position of the dimension among the arguments after the first.
-TIES = {"argsort": 0, "kthvalue": 1, "sort": 0, "topk": 1}
+TIES = {"argsort": 0, "kthvalue": 1, "mode": 0, "sort": 0, "topk": 1}
 
 # Stage -> entry -> reason: parts of the check that an entry cannot take.
 STAGES = {
@@ -67,6 +67,7 @@ FAULTS = [
         "exception",
         "a dimension out of range is a RuntimeError in the CPU's own kernel",
     ),
+    ("mode", "b?float16", "backward .*", "value", "of equal elements the CPU's gradient goes to any"),
     ("LBFGS", ".*", ".* result .*", "value|precision", CURVATURE),
 ]
 
