@@ -314,7 +314,7 @@ void tt_ret_elementwise(tt_rule *r, int32_t i, tt_hlo value) {
   tt_ret_record layout = {.value = value};
   identity_order(value->rank, layout.order);
   layout_from(&layout, operands, count, broadcast);
-  r->out_order = layout.order;
+  r->out_order = r->call->op->is_generated ? NULL : layout.order;
   bool is_write = ret_is_write(r, i, value, TT_OUT_CAST);
   r->out_order = NULL;
   tt_ret_record *ret = is_write ? NULL : add_ret(r, i, value);

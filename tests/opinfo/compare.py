@@ -126,7 +126,13 @@ def as_leaves(*parts):
     known = {}
 
     def leaf(value):
-        if isinstance(value, torch.Tensor) and is_strided(value) and value.is_leaf and value.requires_grad and value._is_view():
+        if (
+            isinstance(value, torch.Tensor)
+            and is_strided(value)
+            and value.is_leaf
+            and value.requires_grad
+            and value._is_view()
+        ):
             return known.setdefault(id(value), value.detach().requires_grad_())
         return value
 

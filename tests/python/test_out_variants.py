@@ -151,6 +151,19 @@ LAYOUTS = {
     "gather": lambda x, out: torch.index_select(x.mT, 0, torch.tensor([1], device=x.device), out=out),
     "add": lambda x, out: torch.add(x.mT, 1, out=out),
     "mm": lambda x, out: torch.mm(x.mT, x, out=out),
+    "generated": lambda x, out: torch.ops.aten.relu.out(x.real.mT, out=out),
+    "copy": lambda x, out: torch.ops.aten.clone.out(x.mT, out=out),
+    "where": lambda x, out: torch.where(x.mT != 0, x.mT, x.mT, out=out),
+    "eq": lambda x, out: torch.logical_and(x.mT, x.mT, out=out),
+    "sum": lambda x, out: torch.sum(x.mT[..., None], 2, out=out),
+    "cumsum": lambda x, out: torch.cumsum(x.mT, 0, out=out),
+    "flip of two": lambda x, out: torch.mul(x.mT, x, out=out),
+    "clamp": lambda x, out: torch.clamp(x.real.mT, 0.1, out=out),
+    "softmax": lambda x, out: torch.softmax(x.real.mT, 0, out=out),
+    "cat": lambda x, out: torch.cat([x.mT, x.mT], out=out),
+    "polar": lambda x, out: torch.polar(x.real.mT.abs(), x.real.mT, out=out),
+    "complex": lambda x, out: torch.complex(x.real.mT, x.real.mT, out=out),
+    "real function": lambda x, out: torch.erf(x.real.mT, out=out),
 }
 
 
@@ -162,7 +175,10 @@ def test_layout_of_an_empty_tensor(name):
     a[0, 1] = a[1, 0] = 0.5
     outs = []
     for device in DEVICES:
-        out = torch.empty(0, dtype=torch.float32 if name == "irfft" else torch.complex64, device=device)
+        real = name in ("irfft", "generated", "clamp", "softmax", "real function")
+        out = torch.empty(
+            0, dtype=torch.float32 if real else torch.bool if name == "eq" else torch.complex64, device=device
+        )
         LAYOUTS[name](a.to(device), out=out)
         outs.append(out)
     assert outs[0].stride() == outs[1].stride() and outs[0].shape == outs[1].shape
