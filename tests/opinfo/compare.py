@@ -126,14 +126,8 @@ def as_leaves(*parts):
     known = {}
 
     def leaf(value):
-        if (
-            isinstance(value, torch.Tensor)
-            and is_strided(value)
-            and value.is_leaf
-            and value.requires_grad
-            and value._is_view()
-        ):
-            return known.setdefault(id(value), value.detach().requires_grad_())
+        if isinstance(value, torch.Tensor) and is_strided(value) and value.is_leaf and value.requires_grad:
+            return known.setdefault(id(value), value.detach().requires_grad_()) if value._is_view() else value
         return value
 
     return tree_map(leaf, parts)

@@ -176,9 +176,8 @@ def test_layout_of_an_empty_tensor(name):
     outs = []
     for device in DEVICES:
         real = name in ("irfft", "generated", "clamp", "softmax", "real function")
-        out = torch.empty(
-            0, dtype=torch.float32 if real else torch.bool if name == "eq" else torch.complex64, device=device
-        )
+        dtype = torch.float32 if real else torch.bool if name == "eq" else torch.complex64
+        out = torch.empty(0, dtype=dtype, device=device)
         LAYOUTS[name](a.to(device), out=out)
         outs.append(out)
     assert outs[0].stride() == outs[1].stride() and outs[0].shape == outs[1].shape
