@@ -223,11 +223,17 @@ class Check(Comparer):
         self.operators = sorted(recorder.names)
         self.counts = torch.tpu.fallback_ops()
 
+    def rounded_normal(self, shape, dtype, seed):
+        """Random numbers that the entry's dtype has, so that the call in float64 can be given the same."""
+        own = self.dtype.to_complex() if dtype.is_complex and not self.dtype.is_complex else self.dtype
+        own = own.to_real() if own.is_complex and not dtype.is_complex else own
+        return normal(shape, torch.complex64 if own is torch.complex32 else own, seed).to(dtype)
+
     def double_backward(self, call):
         """The gradients of a weighted sum of the gradients."""
 
         def random(like, number):
-            return normal(like.shape, like.dtype, 11 + number).to(like.device)
+            return self.rounded_normal(like.shape, like.dtype, 11 + number).to(like.device)
 
         def run(arguments):
             operands = [t for t in arguments.tensors() if t.requires_grad]
@@ -261,7 +267,7 @@ class Check(Comparer):
             def dual(value):
                 if not isinstance(value, torch.Tensor) or not value.requires_grad:
                     return value
-                tangent = normal(value.shape, value.dtype, 31 + next(numbers)).to(value.device)
+                tangent = self.rounded_normal(value.shape, value.dtype, 31 + next(numbers)).to(value.device)
                 return forward_ad.make_dual(value.detach(), tangent)
 
             with forward_ad.dual_level():
