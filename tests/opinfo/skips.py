@@ -68,6 +68,8 @@ FAULTS = [
         "a dimension out of range is a RuntimeError in the CPU's own kernel",
     ),
     ("mode", "b?float16", "backward .*", "value", "of equal elements the CPU's gradient goes to any"),
+    ("normal_number_mean", ".*", "out empty", "no error", "the CPU's out= form does not resize its tensor"),
+    ("triangular_solve", "float32", "gradgrad .*", "value", "XLA inverts blocks: 4 times the CPU's error, 4 units"),
     ("LBFGS", ".*", ".* result .*", "value|precision", CURVATURE),
 ]
 
