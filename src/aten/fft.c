@@ -180,6 +180,15 @@ static bool check_complex(tt_rule *r, const tt_operand *x) {
   return x && !tt_failed(r);
 }
 
+// The layout is that of a new tensor: an empty out= becomes row-major.
+static void ret_laid_out(tt_rule *r, tt_hlo y, const layout *l) {
+  if (tt_has(r, "out")) {
+    tt_ret(r, 0, y);
+  } else {
+    tt_ret_ordered(r, 0, y, l->order);
+  }
+}
+
 static void build_c2c(tt_rule *r) {
   const tt_operand *x = tt_operand_of(r, "self");
   int32_t dims[TT_MAX_RANK];
@@ -197,7 +206,7 @@ static void build_c2c(tt_rule *r) {
     y = normalized(r, complex_transform(r, y, dims, count, forward), n, !forward);
   }
   const layout before = layout_of(x), after = transformed(&before, dims, count, -1);
-  tt_ret_ordered(r, 0, y, after.order);
+  ret_laid_out(r, y, &after);
 }
 
 static tt_hlo empty_complex(tt_rule *r, const tt_operand *x, int32_t last, int64_t size) {
@@ -242,7 +251,7 @@ static void build_r2c(tt_rule *r) {
     y = normalized(r, complex_transform(r, tt_cast(y, tt_dtype_complex(x->dtype)), dims, count, true), n, false);
   }
   const layout before = layout_of(x), after = transformed(&before, dims, count - 1, last);
-  tt_ret_ordered(r, 0, y, after.order);
+  ret_laid_out(r, y, &after);
 }
 
 static void build_c2r(tt_rule *r) {
@@ -275,7 +284,7 @@ static void build_c2r(tt_rule *r) {
   layout l = layout_of(x);
   l = count > 1 ? transformed(&l, dims, count - 1, -1) : l;
   l = transformed(&l, &last, 1, -1);
-  tt_ret_ordered(r, 0, y, l.order);
+  ret_laid_out(r, y, &l);
 }
 
 const tt_rule_entry tt_rules_fft[] = {

@@ -33,6 +33,7 @@ struct tt_op {
   int32_t *return_alias;
   bool *return_is_list;
   int32_t mutated_list;
+  bool is_generated;  // PyTorch's own copy of the functional form's results to its out= tensors
   tt_out_dtype out_dtype;
 };
 

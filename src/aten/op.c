@@ -98,6 +98,7 @@ tt_op *tt_op_register(const char *rule_name, const tt_op_schema *schema) {
     op->return_is_list[i] = schema->return_is_list[i];
   }
   op->mutated_list = schema->mutated_list;
+  op->is_generated = schema->is_generated;
   op->out_dtype = schema->is_generated ? TT_OUT_EXACT : rule->out_dtype;
   return op;
 }

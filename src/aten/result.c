@@ -284,30 +284,44 @@ void tt_ret(tt_rule *r, int32_t i, tt_hlo value) {
   }
 }
 
-void tt_ret_elementwise(tt_rule *r, int32_t i, tt_hlo value) {
-  if (!value || ret_is_write(r, i, value, TT_OUT_CAST)) {
-    return;
-  }
-  const tt_operand *operands[TT_MAX_ARGS];
+// The call's tensors that a result of these sizes is laid out by; whether there are others, of other sizes.
+static int32_t full_operands(tt_rule *r, tt_hlo value, const tt_operand **operands, bool *broadcast) {
   int32_t count = 0;
-  bool broadcast = false;
   for (int32_t a = 0; a < r->call->arg_count; a++) {
     const char *name = r->call->op->args[a].name;
     if (r->call->args[a].tag == TT_ARG_NUMBER && (!strcmp(name, "other") || !strcmp(name, "self"))) {
-      broadcast = true;  // PyTorch makes it a tensor
+      *broadcast = true;  // PyTorch makes it a tensor
     }
-    if (r->call->args[a].tag != TT_ARG_TENSOR) {
+    if (r->call->args[a].tag != TT_ARG_TENSOR || r->call->op->args[a].is_out) {
       continue;
     }
     const tt_operand *x = &r->operands[r->call->first_tensor[a]];
-    broadcast = broadcast || !same_sizes(x, value->dims, value->rank);
+    *broadcast = *broadcast || !same_sizes(x, value->dims, value->rank);
     if (!x->is_host && x->ndim <= value->rank) {
       operands[count++] = x;
     }
   }
-  tt_ret_record *ret = add_ret(r, i, value);
+  return count;
+}
+
+void tt_ret_elementwise(tt_rule *r, int32_t i, tt_hlo value) {
+  if (!value) {
+    return;
+  }
+  const tt_operand *operands[TT_MAX_ARGS];
+  bool broadcast = false;
+  const int32_t count = full_operands(r, value, operands, &broadcast);
+  tt_ret_record layout = {.value = value};
+  identity_order(value->rank, layout.order);
+  layout_from(&layout, operands, count, broadcast);
+  r->out_order = r->call->op->is_generated ? NULL : layout.order;
+  bool is_write = ret_is_write(r, i, value, TT_OUT_CAST);
+  r->out_order = NULL;
+  tt_ret_record *ret = is_write ? NULL : add_ret(r, i, value);
   if (ret) {
-    layout_from(ret, operands, count, broadcast);
+    memcpy(ret->order, layout.order, sizeof layout.order);
+    ret->strides = layout.strides;
+    ret->zero_strides = layout.zero_strides;
   }
 }
 

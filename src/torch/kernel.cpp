@@ -150,12 +150,17 @@ static bool is_fill(const std::string &name) {
   return name == "fill_" || name == "zero_" || name == "masked_fill_" || name == "index_fill_";
 }
 
+static bool is_view_scatter(const std::string &name) {
+  return name == "select_scatter" || name == "slice_scatter" || name == "diagonal_scatter";
+}
+
 std::unique_ptr<Kernel> Kernel::create(const std::string &rule, const c10::OperatorHandle &handle) {
   const c10::FunctionSchema &schema = handle.schema();
   auto kernel = std::make_unique<Kernel>();
   kernel->name_ = schema.name().substr(schema.name().find("::") + 2);
   kernel->is_fill_ = is_fill(kernel->name_) && !(kernel->name_ == "fill_" && schema.overload_name() == "Tensor");
   kernel->is_dot_ = (kernel->name_ == "dot" || kernel->name_ == "vdot") && schema.overload_name().empty();
+  kernel->is_scatter_ = schema.overload_name().empty() && is_view_scatter(kernel->name_);
   std::vector<tt_arg_schema> args;
   int mutated_list = -1;
   for (const auto &argument : schema.arguments()) {
@@ -550,6 +555,12 @@ void Kernel::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet, 
   if (C10_UNLIKELY(list >= 0) && handle.hasKernelForDispatchKey(kLoop) &&
       shares_memory((*stack)[stack->size() - args_.size() + static_cast<size_t>(list)])) {
     handle.callBoxedForDispatchKey(kLoop, *stack);
+    return;
+  }
+  constexpr auto kCopies = c10::DispatchKey::CompositeExplicitAutogradNonFunctional;
+  if (C10_UNLIKELY(is_scatter_) && !(*stack)[stack->size() - args_.size()].toTensor().is_non_overlapping_and_dense() &&
+      handle.hasKernelForDispatchKey(kCopies)) {
+    handle.callBoxedForDispatchKey(kCopies, *stack);  // a copy with the gaps of `self`
     return;
   }
   if (C10_UNLIKELY(indices_ >= 0 || total_ >= 0)) {

@@ -39,6 +39,7 @@ class Kernel final : public c10::OperatorKernel {
   std::vector<bool> return_is_list_, return_is_int_;
   bool is_generated_ = false;  // an out= form whose operands may lie anywhere
   bool is_fill_ = false;       // writes expanded tensors too: an element that is written twice gets the same both times
+  bool is_scatter_ = false;    // the inverse of a view, which keeps the strides of `self`
   bool is_dot_ = false;        // dot, vdot: some conjugates come out as they went in
   int self_ = -1;              // the tensor that `indices` index
   int indices_ = -1;           // a list of indices: boolean masks are expanded first

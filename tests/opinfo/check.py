@@ -92,7 +92,10 @@ class Check(Comparer):
             return
         if not theirs:
             return
-        seeds = [normal(result.shape, result.dtype, 7 + index) for index, result in enumerate(theirs)]
+        if self.op.name in skips.TIES:  # the same for equal elements, which may stand in any order
+            seeds = [result.detach().mul(3).cos() for result in theirs]
+        else:
+            seeds = [normal(result.shape, result.dtype, 7 + index) for index, result in enumerate(theirs)]
         wanted = [i for i, t in enumerate(call.tensors()) if t.requires_grad]
         operands = [[c.tensors()[i] for i in wanted] for c in (call, other)]
 
@@ -223,23 +226,32 @@ class Check(Comparer):
         self.operators = sorted(recorder.names)
         self.counts = torch.tpu.fallback_ops()
 
+    def rounded_normal(self, shape, dtype, seed):
+        """Random numbers that the entry's dtype has, so that the call in float64 can be given the same."""
+        own = self.dtype.to_complex() if dtype.is_complex and not self.dtype.is_complex else self.dtype
+        own = own.to_real() if own.is_complex and not dtype.is_complex else own
+        return normal(shape, torch.complex64 if own is torch.complex32 else own, seed).to(dtype)
+
     def double_backward(self, call):
         """The gradients of a weighted sum of the gradients."""
 
-        def random(like, number):
-            return normal(like.shape, like.dtype, 11 + number).to(like.device)
+        def random(like, number, source):
+            if self.op.name in skips.TIES:
+                return source.detach().mul(3).cos()
+            return self.rounded_normal(like.shape, like.dtype, 11 + number).to(like.device)
 
         def run(arguments):
             operands = [t for t in arguments.tensors() if t.requires_grad]
             results = [r for r in leaves_of(arguments.process(arguments.run(self.op.get_op()))) if r.requires_grad]
             if not results:
                 raise Skip("no result requires a gradient")
-            first = [random(r, i).requires_grad_() for i, r in enumerate(results)]
+            first = [random(r, i, r).requires_grad_() for i, r in enumerate(results)]
             grads = torch.autograd.grad(results, operands, first, create_graph=True, allow_unused=True)
-            grads = [g for g in grads if g is not None and g.requires_grad]
-            if not grads:
+            pairs = [(g, t) for g, t in zip(grads, operands) if g is not None and g.requires_grad]
+            if not pairs:
                 raise Skip("the gradient is constant")
-            second = [random(g, len(results) + i) for i, g in enumerate(grads)]
+            second = [random(g, len(results) + i, t) for i, (g, t) in enumerate(pairs)]
+            grads = [g for g, _ in pairs]
             return torch.autograd.grad(grads, [*operands, *first], second, allow_unused=True)
 
         cpu = Outcome.of(run, call)
@@ -261,7 +273,12 @@ class Check(Comparer):
             def dual(value):
                 if not isinstance(value, torch.Tensor) or not value.requires_grad:
                     return value
-                tangent = normal(value.shape, value.dtype, 31 + next(numbers)).to(value.device)
+                number = next(numbers)
+                tangent = (
+                    value.detach().mul(3).cos()
+                    if self.op.name in skips.TIES
+                    else self.rounded_normal(value.shape, value.dtype, 31 + number).to(value.device)
+                )
                 return forward_ad.make_dual(value.detach(), tangent)
 
             with forward_ad.dual_level():

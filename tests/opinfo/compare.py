@@ -126,8 +126,8 @@ def as_leaves(*parts):
     known = {}
 
     def leaf(value):
-        if isinstance(value, torch.Tensor) and is_strided(value) and value.is_leaf and value.requires_grad and value._is_view():
-            return known.setdefault(id(value), value.detach().requires_grad_())
+        if isinstance(value, torch.Tensor) and is_strided(value) and value.is_leaf and value.requires_grad:
+            return known.setdefault(id(value), value.detach().requires_grad_()) if value._is_view() else value
         return value
 
     return tree_map(leaf, parts)
@@ -364,11 +364,14 @@ class Comparer:
         if wide.shape != cpu.shape or wide.dtype not in (torch.float64, torch.complex128) or not wide.numel():
             return False
         limit = torch.finfo(cpu.dtype).max
+        differ = ~((cpu == tpu) | (cpu.isnan() & tpu.isnan()))  # both may overflow on the way to a small number
         finite = wide.isfinite() & (wide.abs() <= limit)  # where the CPU, of rounded steps, may have overflowed
-        rounded = wide.to(cpu.dtype)
-        special = ~finite & ~(wide.isfinite() & (tpu == rounded))  # but for numbers that are just too large
-        if not bool(tpu.isfinite()[finite].all()) or not same_specials(cpu[special], tpu[special]):
+        special = differ & ~finite & ~(wide.isfinite() & (tpu == wide.to(cpu.dtype)))  # but for what is just too large
+        if not bool(tpu.isfinite()[finite & differ].all()) or not same_specials(cpu[special], tpu[special]):
             return False
+        finite &= differ
+        if not bool(finite.any()):
+            return True
         theirs, mine = ((t.to(wide.dtype) - wide)[finite].abs() for t in (cpu, tpu))
         rounding = 2 * torch.finfo(cpu.dtype).eps * wide[finite].abs()
         if bool((mine <= theirs.nan_to_num(nan=limit) + rounding).all()):

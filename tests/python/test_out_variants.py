@@ -133,3 +133,52 @@ SHARED = {
 @pytest.mark.parametrize("name", SHARED)
 def test_out_that_is_an_operand(name):
     same(*(outcome(SHARED[name], long(d), long(d)) for d in DEVICES), name)
+
+
+LAYOUTS = {
+    "cholesky": torch.linalg.cholesky,
+    "cholesky_ex": lambda x, out: torch.ops.aten.linalg_cholesky_ex.L(
+        x, L=out, info=torch.empty(0, dtype=torch.int32, device=x.device)
+    ),
+    "old cholesky": torch.cholesky,
+    "inv": torch.linalg.inv,
+    "solve": lambda x, out: torch.linalg.solve(x, x, out=out),
+    "qr": lambda x, out: torch.linalg.qr(x, out=(out, torch.empty_like(out))),
+    "fft": lambda x, out: torch.fft.fft(x.mT, out=out),
+    "ifft": lambda x, out: torch.fft.ifft(x.mT, dim=0, out=out),
+    "irfft": lambda x, out: torch.fft.irfft(x.mT, out=out),
+    "rfft": lambda x, out: torch.fft.rfft(x.real.mT.contiguous().mT, dim=1, out=out),
+    "gather": lambda x, out: torch.index_select(x.mT, 0, torch.tensor([1], device=x.device), out=out),
+    "add": lambda x, out: torch.add(x.mT, 1, out=out),
+    "mm": lambda x, out: torch.mm(x.mT, x, out=out),
+    "generated": lambda x, out: torch.ops.aten.relu.out(x.real.mT, out=out),
+    "copy": lambda x, out: torch.ops.aten.clone.out(x.mT, out=out),
+    "where": lambda x, out: torch.where(x.mT != 0, x.mT, x.mT, out=out),
+    "eq": lambda x, out: torch.logical_and(x.mT, x.mT, out=out),
+    "sum": lambda x, out: torch.sum(x.mT[..., None], 2, out=out),
+    "cumsum": lambda x, out: torch.cumsum(x.mT, 0, out=out),
+    "flip of two": lambda x, out: torch.mul(x.mT, x, out=out),
+    "clamp": lambda x, out: torch.clamp(x.real.mT, 0.1, out=out),
+    "softmax": lambda x, out: torch.softmax(x.real.mT, 0, out=out),
+    "cat": lambda x, out: torch.cat([x.mT, x.mT], out=out),
+    "polar": lambda x, out: torch.polar(x.real.mT.abs(), x.real.mT, out=out),
+    "complex": lambda x, out: torch.complex(x.real.mT, x.real.mT, out=out),
+    "real function": lambda x, out: torch.erf(x.real.mT, out=out),
+}
+
+
+@pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated")
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layout_of_an_empty_tensor(name):
+    """An empty out= tensor gets the strides that the CPU gives it."""
+    a = torch.eye(3, dtype=torch.complex64) * 2
+    a[0, 1] = a[1, 0] = 0.5
+    outs = []
+    for device in DEVICES:
+        real = name in ("irfft", "generated", "clamp", "softmax", "real function")
+        dtype = torch.float32 if real else torch.bool if name == "eq" else torch.complex64
+        out = torch.empty(0, dtype=dtype, device=device)
+        LAYOUTS[name](a.to(device), out=out)
+        outs.append(out)
+    assert outs[0].stride() == outs[1].stride() and outs[0].shape == outs[1].shape
+    torch.testing.assert_close(outs[1].cpu(), outs[0])

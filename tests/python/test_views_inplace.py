@@ -410,3 +410,28 @@ def test_random_programs(program, dtype):
     for a, e in zip(actual, expected, strict=True):
         assert a.stride() == e.stride() and a.storage_offset() == e.storage_offset()
         assert torch.equal(a.cpu(), e), (program, a.cpu(), e)
+
+
+GAPS = {
+    "dense": lambda x: x.t(),
+    "gaps": lambda x: x[::2, ::2],
+    "gaps at an offset": lambda x: x[2:10:2, 3:13:2],
+    "expanded": lambda x: x[:4, :1].expand(4, 5),
+}
+SCATTERS = {
+    "select": lambda x: torch.select_scatter(x, x[1] + 1, 0, 0),
+    "slice": lambda x: torch.slice_scatter(x, x[1:3] + 1, 0, 0, 2),
+    "diagonal": lambda x: torch.diagonal_scatter(x, x[:, 0][: min(x.shape)] + 1),
+    "as_strided": lambda x: torch.as_strided_scatter(x, x[0, :2] + 1, (2,), (1,), x.storage_offset()),
+}
+
+
+@pytest.mark.parametrize("gaps", GAPS)
+@pytest.mark.parametrize("name", SCATTERS)
+def test_scatters_keep_gaps(name, gaps):
+    """The inverse of a view has the strides, the offset and the storage's size of the tensor it changes a copy of."""
+    x = ramp(12, 15)
+    expected, actual = SCATTERS[name](GAPS[gaps](x)), SCATTERS[name](GAPS[gaps](x.tpu()))
+    assert_same(actual, expected)
+    assert actual.storage_offset() == expected.storage_offset()
+    assert actual.untyped_storage().nbytes() == expected.untyped_storage().nbytes()
