@@ -8,15 +8,10 @@ import torch
 from gradients import check_gradients
 from helpers import assert_same, check
 
+pytestmark = pytest.mark.usefixtures("no_fallback")
+
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 aten = torch.ops.aten
-
-
-@pytest.fixture(autouse=True)
-def on_the_device():
-    """Nothing here may run on the CPU in the device's stead."""
-    with torch.tpu.cpu_fallback("error"):
-        yield
 
 
 def make(*sizes, dtype=torch.float64):
