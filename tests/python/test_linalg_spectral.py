@@ -127,7 +127,7 @@ def test_eigh_reads_one_triangle():
     ((6, 4), torch.complex128),
 )
 def test_svd(sizes, dtype):
-    for full in (True, False):
+    for full in (True, False) if dtype in (torch.float32, torch.complex128) else (True,):
         check_svd(make(*sizes, dtype=dtype), full)
 
 
