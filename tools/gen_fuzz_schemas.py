@@ -99,7 +99,7 @@ def encode(name):
 
 
 def main():
-    lines = [encode(name) for name in rule_names() if name.startswith("aten::")] + INTERNAL
+    lines = [encode(name) for name in rule_names() if not name.startswith("tt::")] + INTERNAL
     with OUTPUT.open("w") as out:
         out.write(HEADER.format(version=torch.__version__.split("+")[0]))
         for line in lines:

@@ -75,9 +75,11 @@ enum { R_ARANGE, R_RANGE };
 static double number_of(const tt_arg *arg) { return arg->tag == TT_ARG_NUMBER ? tt_number_double(&arg->u.number) : 1; }
 
 static int64_t int_of(const tt_arg *arg) {
-  return arg->tag != TT_ARG_NUMBER      ? 1
-         : arg->u.number.type == TT_F64 ? (int64_t)arg->u.number.u.f[0]
-                                        : arg->u.number.u.i;
+  if (arg->tag != TT_ARG_NUMBER || arg->u.number.type != TT_F64) {
+    return arg->tag != TT_ARG_NUMBER ? 1 : arg->u.number.u.i;
+  }
+  double x = arg->u.number.u.f[0];
+  return x >= 0x1p63 ? INT64_MAX : x > -0x1p63 ? (int64_t)x : INT64_MIN;  // NaN: as the CPU converts
 }
 
 // -1 where there is no size.
@@ -88,7 +90,7 @@ static int64_t range_size(const tt_arg *args, tt_dtype dtype, bool inclusive) {
     __int128 by = int_of(&args[2]), span = (__int128)int_of(&args[1]) - int_of(&args[0]);
     size = (double)((span + by - (by > 0 ? 1 : -1)) / by);
   }
-  return size >= 0 && size < 9e18 ? (int64_t)size : -1;
+  return size >= 0 && size < 0x1p61 ? (int64_t)size : -1;  // more than any memory; less than would overflow in the key
 }
 
 static bool exact_in_f32(const tt_arg *args, int64_t size) {

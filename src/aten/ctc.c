@@ -30,7 +30,13 @@ static tt_hlo target_labels(tt_rule *r, const ctc *c, tt_hlo lengths, int64_t co
 static bool read_ctc(tt_rule *r, ctc *c) {
   tt_hlo x = tt_in(r, "log_probs"), lengths = tt_in_as(r, "lengths", TT_S32);
   const int64_t count = tt_int(r, "max_target", 0);
-  if (!x || !lengths) {
+  const tt_operand *targets = tt_operand_of(r, "targets");
+  if (!x || !lengths || !targets) {
+    return false;
+  }
+  if (x->rank != 3 || lengths->rank != 2 || lengths->dims[0] != 2 || lengths->dims[1] != x->dims[1] ||
+      targets->ndim < 1 || targets->ndim > 2 || tt_hlo_numel(x) == 0 || count < 0 || count > INT32_MAX / 2 - 1) {
+    tt_fail(r, TT_ERR_RUNTIME, "log-probabilities [steps, batch, labels] and lengths [2, batch] are expected");
     return false;
   }
   *c = (ctc){.steps = x->dims[0], .batch = x->dims[1], .labels = x->dims[2], .states = 2 * count + 1, .log_probs = x};

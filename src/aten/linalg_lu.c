@@ -491,20 +491,6 @@ static tt_hlo swap_sign(tt_hlo pivots, tt_dtype dtype) {
   return odd ? tt_hlo_convert(v_csub(1, v_add(odd, odd)), dtype) : NULL;
 }
 
-static bool is_contiguous(const tt_operand *x) {
-  int64_t stride = 1;
-  for (int32_t d = x->ndim - 1; d >= 0; d--) {
-    if (x->sizes[d] == 0) {
-      return true;
-    }
-    if (x->sizes[d] != 1 && x->strides[d] != stride) {
-      return false;
-    }
-    stride *= x->sizes[d];
-  }
-  return true;
-}
-
 enum { DET, SLOGDET };
 
 static void build_det(tt_rule *r) {
@@ -519,7 +505,8 @@ static void build_det(tt_rule *r) {
   }
   // The derivative's formula expects the transpose's factors of a real matrix that is laid out by rows.
   tt_hlo a = tt_in(r, "A");
-  la_lu lu = la_lu_factor(la_flat(is_contiguous(x) && !tt_dtype_is_complex(x->dtype) ? la_adjoint(a) : a, 2));
+  la_lu lu =
+      la_lu_factor(la_flat(tt_operand_is_contiguous(x) && !tt_dtype_is_complex(x->dtype) ? la_adjoint(a) : a, 2));
   tt_hlo diagonal = la_diagonal(lu.lu), sign = swap_sign(lu.pivots, x->dtype);
   if (!log) {
     tt_ret(r, 0, la_unflat(v_mul(sign, v_reduce(TT_PROD, diagonal, 1)), a));

@@ -597,18 +597,25 @@ static void build_max_unpool(tt_rule *r) {
   if (tt_failed(r)) {
     return;
   }
-  int64_t dims[TT_MAX_RANK], planes = 1, positions = 1, each = 1;
+  const int64_t positions = tt_ints_numel(r, "output_size");
+  int64_t dims[TT_MAX_RANK], planes = 1, each = 1, total;
   for (int32_t d = 0; d < x->ndim; d++) {
     const int32_t i = d - (x->ndim - n);
     dims[d] = i < 0 ? x->sizes[d] : size[i];
-    *(i < 0 ? &planes : &positions) *= dims[d];
+    planes *= i < 0 ? dims[d] : 1;
     each *= i < 0 ? 1 : x->sizes[d];
   }
-  const int64_t total = planes * positions, flat[] = {planes, each};
+  if (tt_failed(r) || __builtin_mul_overflow(planes, positions, &total)) {
+    tt_fail(r, TT_ERR_RUNTIME, "output_size is too large");
+    return;
+  }
+  const int64_t flat[] = {planes, each};
   tt_hlo index = tt_hlo_reshape(tt_in(r, "indices"), flat, 2);
   tt_hlo valid = v_and(v_gec(index, 0), v_ltc(index, (double)positions));
-  tt_device_assert(r, valid, TT_ERR_RUNTIME, "Found an invalid max index (output volumes are of size %s)",
-                   tt_dims_text(size, n).text);
+  if (total > 0) {  // else nothing is written, and the CPU looks at nothing
+    tt_device_assert(r, valid, TT_ERR_RUNTIME, "Found an invalid max index (output volumes are of size %s)",
+                     tt_dims_text(size, n).text);
+  }
   index = index ? v_add(index, v_mulc(v_iota(index, TT_S64, 0), (double)positions)) : NULL;
   index = index ? v_if(valid, index, v_const(index, -1)) : NULL;
   tt_hlo zeros = tt_hlo_const(tt_b(r), x->dtype, 0, &total, 1);

@@ -64,7 +64,7 @@ static bool same_sizes(const tt_operand *x, const int64_t *sizes, int32_t ndim) 
   return x->ndim == ndim && !memcmp(x->sizes, sizes, sizeof *sizes * (size_t)ndim);
 }
 
-static int64_t numel_of(const tt_operand *x) {
+int64_t tt_operand_numel(const tt_operand *x) {
   int64_t numel = 1;
   for (int32_t i = 0; i < x->ndim; i++) {
     numel *= x->sizes[i];
@@ -74,7 +74,7 @@ static int64_t numel_of(const tt_operand *x) {
 
 // No overlap and no gap; an empty tensor has neither.
 static bool is_dense(const tt_operand *x) {
-  int64_t numel = numel_of(x);
+  int64_t numel = tt_operand_numel(x);
   for (int32_t i = 0; i < x->ndim && numel > 0; i++) {
     if (x->sizes[i] > 1 && x->strides[i] == 0) {
       return false;
@@ -85,15 +85,14 @@ static bool is_dense(const tt_operand *x) {
   return numel == 0 || tt_view_classify(&shape, &view) == TT_VIEW_FULL;
 }
 
-// As PyTorch's is_contiguous(): an empty tensor always is.
-static bool is_contiguous(const tt_operand *x) {
+bool tt_operand_is_contiguous(const tt_operand *x) {
   int64_t stride = 1;
   bool row_major = true;
   for (int32_t i = x->ndim - 1; i >= 0; i--) {
     row_major = row_major && (x->sizes[i] == 1 || x->strides[i] == stride);
     stride *= x->sizes[i];
   }
-  return row_major || numel_of(x) == 0;
+  return row_major || tt_operand_numel(x) == 0;
 }
 
 static void identity_order(int32_t ndim, int32_t *order) {
@@ -118,7 +117,7 @@ static void layout_from(tt_ret_record *ret, const tt_operand *const *operands, i
   bool same = count > 0, contiguous = count > 0;
   for (int32_t i = 0; i < count; i++) {
     bool whole = same_sizes(operands[i], sizes, ndim) && !broadcast;
-    contiguous = contiguous && whole && is_contiguous(operands[i]);
+    contiguous = contiguous && whole && tt_operand_is_contiguous(operands[i]);
     same = same && whole && is_dense(operands[i]) &&
            !memcmp(operands[i]->strides, operands[0]->strides, sizeof *sizes * (size_t)ndim);
   }
@@ -238,7 +237,7 @@ static void write_tensor(tt_rule *r, int32_t position, int32_t index, bool is_ou
             sizes_text(r, t->tensor->sizes, t->tensor->ndim), sizes_text(r, value->dims, value->rank));
     return;
   }
-  for (int32_t i = 0; i < t->tensor->ndim && numel_of(&r->operands[index]) > 0; i++) {
+  for (int32_t i = 0; i < t->tensor->ndim && tt_operand_numel(&r->operands[index]) > 0; i++) {
     if (t->tensor->strides[i] == 0 && t->tensor->sizes[i] > 1) {
       tt_fail(r, TT_ERR_RUNTIME,
               "unsupported operation: more than one element of the written-to tensor refers to a single memory "

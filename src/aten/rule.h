@@ -76,6 +76,9 @@ typedef struct tt_operand {
 const tt_operand *tt_operand_of(tt_rule *r, const char *name);
 const tt_operand *tt_operand_at(tt_rule *r, const char *name, int32_t index);  // element of a tensor list
 
+int64_t tt_operand_numel(const tt_operand *x);
+bool tt_operand_is_contiguous(const tt_operand *x);  // as Tensor::is_contiguous(): an empty one always is
+
 // A tensor argument as a value: the view applied, so that it has the tensor's sizes and dtype.
 tt_hlo tt_in(tt_rule *r, const char *name);
 // The same, converted as PyTorch converts (tt_cast).

@@ -5,14 +5,6 @@
 
 static bool is_float8(const tt_operand *x) { return x && (x->dtype == TT_F8E4M3FN || x->dtype == TT_F8E5M2); }
 
-static int64_t numel_of(const tt_operand *x) {
-  int64_t n = 1;
-  for (int32_t i = 0; i < x->ndim; i++) {
-    n *= x->sizes[i];
-  }
-  return n;
-}
-
 // ---- _scaled_mm ----
 
 typedef struct scaled {
@@ -35,8 +27,9 @@ static bool matrices_fit(tt_rule *r, scaled *s) {
     tt_fail(r, TT_ERR_RUNTIME,
             "mat1 and mat2 shapes cannot be multiplied (%" PRId64 "x%" PRId64 " and %" PRId64 "x%" PRId64 ")",
             s->a->sizes[0], s->a->sizes[1], s->b->sizes[0], s->b->sizes[1]);
-  } else if (bias && numel_of(bias) != s->b->sizes[1]) {
-    tt_fail(r, TT_ERR_RUNTIME, "Bias must be size %" PRId64 " but got %" PRId64, s->b->sizes[1], numel_of(bias));
+  } else if (bias && tt_operand_numel(bias) != s->b->sizes[1]) {
+    tt_fail(r, TT_ERR_RUNTIME, "Bias must be size %" PRId64 " but got %" PRId64, s->b->sizes[1],
+            tt_operand_numel(bias));
   } else if (out && out->dtype != s->out) {
     tt_fail(r, TT_ERR_RUNTIME, "out_dtype must match output matrix type");
   } else if ((bias && !tt_dtype_is_float(bias->dtype)) || !tt_dtype_is_float(s->out) || s->out == TT_F64) {
@@ -85,7 +78,7 @@ static void build_scaled_mm(tt_rule *r) {
   if (!matrices_fit(r, &s) || !scale_a || !scale_b) {
     return;
   }
-  const bool whole = numel_of(scale_a) == 1 && numel_of(scale_b) == 1;
+  const bool whole = tt_operand_numel(scale_a) == 1 && tt_operand_numel(scale_b) == 1;
   if (!is_float8(s.a)) {
     tt_fail(r, TT_ERR_RUNTIME, "Expected mat1 to be Float8 matrix got %s", tt_type_name(s.a->dtype));
   } else if (!is_float8(s.b) ||
@@ -118,7 +111,7 @@ static tt_hlo scale_v2(tt_rule *r, const char *name, int64_t recipe, int64_t row
     return NULL;
   }
   if (recipe == TENSOR_WISE) {
-    if (numel_of(x) != 1 || x->dtype != TT_F32) {
+    if (tt_operand_numel(x) != 1 || x->dtype != TT_F32) {
       tt_fail(r, TT_ERR_VALUE, "%s must have 1 Float element", name);
       return NULL;
     }

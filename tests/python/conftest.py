@@ -49,6 +49,13 @@ def run_python(tmp_path):
 
 
 @pytest.fixture
+def no_fallback():
+    """Nothing may run on the CPU in the device's stead."""
+    with torch.tpu.cpu_fallback("error"):
+        yield
+
+
+@pytest.fixture
 def cpu_plugin():
     from torch_tpu import _plugins
 

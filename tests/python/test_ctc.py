@@ -6,14 +6,10 @@ import torch.nn.functional as F
 
 from helpers import assert_same, check
 
+pytestmark = pytest.mark.usefixtures("no_fallback")
+
 A = torch.ops.aten
 INF = float("inf")
-
-
-@pytest.fixture(autouse=True)
-def no_fallback():
-    with torch.tpu.cpu_fallback("error"):
-        yield
 
 
 def log_probs(steps, batch, labels, dtype=torch.float32):

@@ -5,17 +5,13 @@ import torch
 
 from helpers import check
 
+pytestmark = pytest.mark.usefixtures("no_fallback")
+
 A = torch.ops.aten
 NAN, INF = float("nan"), float("inf")
 X = torch.tensor([[-1.0, 0.26, 0.25, 0.75], [NAN, INF, 5.0, -0.25], [-INF, 0.1, 1e9, -1e30]])
 SCALES, ZEROS = torch.tensor([0.5, 0.25, 0.013]), torch.tensor([1.3, 0.3, -1.7])
 CHANNELS = A.fake_quantize_per_channel_affine_cachemask
-
-
-@pytest.fixture(autouse=True)
-def no_fallback():
-    with torch.tpu.cpu_fallback("error"):
-        yield
 
 
 def sample(*sizes, seed=0):

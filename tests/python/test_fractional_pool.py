@@ -5,16 +5,12 @@ import torch
 
 from helpers import check
 
+pytestmark = pytest.mark.usefixtures("no_fallback")
+
 A = torch.ops.aten
 POOL = {2: A.fractional_max_pool2d, 3: A.fractional_max_pool3d}
 BACKWARD = {2: A.fractional_max_pool2d_backward, 3: A.fractional_max_pool3d_backward}
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
-
-
-@pytest.fixture(autouse=True)
-def no_fallback():
-    with torch.tpu.cpu_fallback("error"):
-        yield
 
 
 def sample(*sizes, dtype=torch.float32, seed=0):

@@ -6,6 +6,8 @@ import torch
 from gradients import check_gradients
 from helpers import both, check
 
+pytestmark = pytest.mark.usefixtures("no_fallback")
+
 DTYPES = [torch.float32, torch.float64, torch.complex64]
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-3}
 aten = torch.ops.aten
@@ -18,13 +20,6 @@ def make(*sizes, dtype=torch.float32):
 
 def regular(*batch, n=4, dtype=torch.float32):
     return make(*batch, n, n, dtype=dtype) + 2 * torch.eye(n, dtype=dtype)
-
-
-@pytest.fixture(autouse=True)
-def on_device():
-    torch.tpu.cpu_fallback("error")
-    yield
-    torch.tpu.cpu_fallback("warn")
 
 
 # ---- factors ----

@@ -20,6 +20,8 @@ CALLS = {
     "fill_ int64": lambda d: torch.ones(2, dtype=torch.int64, device=d).fill_(BIG),
     "fill_ bool": lambda d: torch.zeros(2, dtype=torch.bool, device=d).fill_(BIG),
     "full": lambda d: torch.full((2,), BIG, device=d),
+    "arange of too many": lambda d: torch.arange(2**62 + 2**61, device=d),
+    "arange of the greatest double": lambda d: torch.arange(0, 1e300, dtype=torch.int64, device=d),
     "add float32": lambda d: torch.zeros(2, device=d) + BIG,
     "add int64": lambda d: torch.zeros(2, dtype=torch.int64, device=d) + BIG,
     "add alpha": lambda d: torch.add(torch.zeros(2, device=d), torch.ones(2, device=d), alpha=BIG),

@@ -139,6 +139,9 @@ def test_max_unpool():
     check(lambda x, i: F.max_unpool2d(x, i, 2), x, i)
     x, i = F.max_pool3d(image(2, 3, 4, 6, 4), 2, return_indices=True)
     check(lambda x, i: F.max_unpool3d(x, i, 2), x, i)
+    check(lambda x, i: aten.max_unpool3d(x, i, [0, 6, 4], [2, 2, 2], [0, 0, 0]), x, i)
+    with pytest.raises(RuntimeError):
+        aten.max_unpool3d(x.to("tpu"), i.to("tpu"), [2**40, 2**40, 1], [2, 2, 2], [0, 0, 0])
 
 
 POOL_ERRORS = [

@@ -7,14 +7,10 @@ import torch
 
 from helpers import assert_same, check
 
+pytestmark = pytest.mark.usefixtures("no_fallback")
+
 NAN = float("nan")
 REDUCTIONS = ["sum", "mean", "max", "min", "prod"]
-
-
-@pytest.fixture(autouse=True)
-def no_fallback():
-    with torch.tpu.cpu_fallback("error"):
-        yield
 
 
 def sample(*sizes, dtype=torch.float32):

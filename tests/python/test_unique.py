@@ -5,14 +5,10 @@ import torch
 
 from helpers import check
 
+pytestmark = pytest.mark.usefixtures("no_fallback")
+
 NAN = float("nan")
 A = torch.ops.aten
-
-
-@pytest.fixture(autouse=True)
-def no_fallback():
-    with torch.tpu.cpu_fallback("error"):
-        yield
 
 
 def values(*sizes, dtype=torch.int64, high=5):

@@ -206,10 +206,11 @@ static int64_t any_int(call *c) {
 }
 
 static const char *any_string(source *in) {
-  static const char *const strings[] = {"mean",   "none",  "sum",   "constant", "reflect", "replicate", "circular",
-                                        "tanh",   "floor", "trunc", "bilinear", "nearest", "bicubic",   "linear",
-                                        "higher", "",      "ij",    "xy",       "L",       "U",         "amax",
-                                        "amin",   "prod",  "fro",   "nuc",      "left",    "sum "};
+  static const char *const strings[] = {"mean",     "none",  "sum",   "constant", "reflect", "replicate", "circular",
+                                        "tanh",     "floor", "trunc", "bilinear", "nearest", "bicubic",   "linear",
+                                        "higher",   "",      "ij",    "xy",       "L",       "U",         "amax",
+                                        "amin",     "prod",  "fro",   "nuc",      "left",    "sum ",      "reduced",
+                                        "complete", "r",     "max",   "min"};
   return strings[below(in, sizeof strings / sizeof *strings)];
 }
 
