@@ -97,3 +97,31 @@ def test_lanczos(size):
         check(lambda g, a=align: aten._upsample_lanczos2d_aa_backward(g, size, image.shape, a), grad)
     check(lambda x: aten._upsample_lanczos2d_aa(x, size, False), image.double().to(memory_format=torch.channels_last))
     same_error(lambda d: aten._upsample_lanczos2d_aa(image.to(d, torch.int64), size, False))
+
+
+SLOW = {
+    "thnn_conv2d": (torch._C._nn.thnn_conv2d, 2, False),
+    "slow_conv3d": (torch._C._nn.slow_conv3d, 3, False),
+    "slow_conv_dilated2d": (torch._C._nn.slow_conv_dilated2d, 2, False),
+    "slow_conv_dilated3d": (torch._C._nn.slow_conv_dilated3d, 3, False),
+    "slow_conv_transpose2d": (torch._C._nn.slow_conv_transpose2d, 2, True),
+    "slow_conv_transpose3d": (torch._C._nn.slow_conv_transpose3d, 3, True),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_slow_convolutions(name):
+    function, dims, transposed = SLOW[name]
+    torch.manual_seed(0)
+    weight = torch.randn(*((2, 3) if transposed else (3, 2)), *(3,) * dims)
+    options = {"output_padding": 1, "dilation": 2} if transposed else {"dilation": 2} if "dilated" in name else {}
+
+    def run(x, w, b):
+        x, w, b = (t.clone().requires_grad_() for t in (x, w, b))
+        y = function(x, w, [3] * dims, b, 2, 1, **options)
+        return y.detach(), *torch.autograd.grad(y.sin().sum(), (x, w, b))
+
+    check(run, torch.randn(2, 2, *(6,) * dims), weight, torch.randn(3), rtol=1e-4, atol=1e-4)
+    if "dilated" in name:  # the CPU's others want a batch, and read beyond a kernel of other sizes
+        check(lambda x, w: function(x, w, [3] * dims), torch.randn(2, *(6,) * dims), weight, rtol=1e-4, atol=1e-4)
+        same_error(lambda d: function(torch.randn(1, 2, *(6,) * dims, device=d), weight.to(d), [2] * dims))
