@@ -46,7 +46,7 @@ TT_MUST_USE tt_status *tt_set_current_device(int32_t device);
 typedef enum tt_eager_mode { TT_MODE_STRICT = 0, TT_MODE_DEBUG = 1, TT_MODE_FUSED = 2 } tt_eager_mode;
 tt_eager_mode tt_get_eager_mode(void);
 void tt_set_eager_mode(tt_eager_mode mode);
-void tt_wait_for_compiles(void);  // fused mode: until nothing is left to compile in the background
+void tt_wait_for_compiles(void);      // fused mode: until nothing is left to compile in the background
 void tt_set_check_nan(bool enabled);  // debug mode: a NaN in a floating result raises RuntimeError
 // Precision of float32 products: 0 default (fast), 1 high, 2 highest.
 void tt_set_matmul_precision(int32_t precision);

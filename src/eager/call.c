@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/trace.h"
-#include "base/hash.h"
 #include "eager/key.h"
 #include "eager/number.h"
 
@@ -74,7 +74,8 @@ static tt_status *build_record(const tt_call_state *s, tt_record **out_record) {
   record->key_words = s->word_count;
   memcpy(record->key, s->words, key_size);
   // The first word is an address.
-  record->content = tt_hash_bytes(s->words + 1, key_size - sizeof *s->words, tt_hash_bytes(s->op->name, strlen(s->op->name), 0));
+  record->content =
+      tt_hash_bytes(s->words + 1, key_size - sizeof *s->words, tt_hash_bytes(s->op->name, strlen(s->op->name), 0));
   tt_status *status = fill_record(record, s);
   if (status) {
     tt_record_unref(record);

@@ -141,7 +141,8 @@ static tt_status *find_functions(composer *c) {
       k++;
     }
     c->function_of[i] = k;
-    if (k == c->function_count && !read_function(c->arena, c->stretch->records[i], &c->functions[c->function_count++])) {
+    if (k == c->function_count &&
+        !read_function(c->arena, c->stretch->records[i], &c->functions[c->function_count++])) {
       return tt_error(TT_ERR_INTERNAL, "the module of %s can't be read", c->stretch->records[i]->op->name);
     }
   }
@@ -287,7 +288,8 @@ static tt_status *list_params(composer *c) {
   }
   for (int32_t d = 0; d < TT_DTYPE_COUNT; d++) {
     if (c->pack_counts[d]) {
-      l->params[l->param_count++] = (tt_param){.kind = TT_PARAM_NUMBER, .dtype = (uint8_t)d, .index = c->pack_counts[d]};
+      l->params[l->param_count++] =
+          (tt_param){.kind = TT_PARAM_NUMBER, .dtype = (uint8_t)d, .index = c->pack_counts[d]};
     }
   }
   return NULL;

@@ -1,4 +1,5 @@
-// The fused engine's parts: see docs/design/fused.md. All of it is guarded by the engine lock, unless it says otherwise.
+// The fused engine's parts: see docs/design/fused.md. All of it is guarded by the engine lock, unless it says
+// otherwise.
 #ifndef TORCHTPU_EAGER_FUSED_H
 #define TORCHTPU_EAGER_FUSED_H
 
@@ -9,7 +10,12 @@
 bool tt_cuts_push(tt_cuts *cuts, uint64_t record_hash);
 
 // ---- trie: what was recorded ----
-typedef enum tt_variant_state { TT_VARIANT_NEW, TT_VARIANT_COMPILING, TT_VARIANT_READY, TT_VARIANT_FAILED } tt_variant_state;
+typedef enum tt_variant_state {
+  TT_VARIANT_NEW,
+  TT_VARIANT_COMPILING,
+  TT_VARIANT_READY,
+  TT_VARIANT_FAILED
+} tt_variant_state;
 // A stretch's end with one set of live results.
 typedef struct tt_variant {
   struct tt_variant *next;

@@ -182,12 +182,12 @@ typedef struct tt_tape {
   int32_t count, capacity;
   tt_value **values;  // by number; weak references
   int32_t value_count, value_capacity;
-  uint64_t stretch;   // its number, from 1
-  uint64_t recorded;  // steps so far, of all stretches
+  uint64_t stretch;      // its number, from 1
+  uint64_t recorded;     // steps so far, of all stretches
   struct tt_node *node;  // of the last step; NULL: the root
   bool known;            // the steps are in the trie
   bool holding;          // none of them was launched
-  atomic_bool at_end;  // a known stretch is complete
+  atomic_bool at_end;    // a known stretch is complete
   size_t held_bytes;
   tt_cuts cuts;
   tt_trie trie;

@@ -383,7 +383,9 @@ tt_eager_mode tt_get_eager_mode(void) {
   int mode = atomic_load_explicit(&tt_the_runtime.mode, memory_order_relaxed);
   if (mode < 0) {
     const char *text = setting("TORCH_TPU_EAGER_MODE");
-    mode = text && !strcmp(text, "debug") ? TT_MODE_DEBUG : text && !strcmp(text, "fused") ? TT_MODE_FUSED : TT_MODE_STRICT;
+    mode = text && !strcmp(text, "debug")   ? TT_MODE_DEBUG
+           : text && !strcmp(text, "fused") ? TT_MODE_FUSED
+                                            : TT_MODE_STRICT;
     atomic_store(&tt_the_runtime.mode, mode);
   }
   return (tt_eager_mode)mode;

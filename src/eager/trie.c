@@ -94,8 +94,7 @@ void tt_trie_clear(tt_trie *trie) {
 // ---- variants ----
 tt_variant *tt_node_find(const tt_node *node, const int32_t *live, int32_t count) {
   tt_variant *variant = node->variants;
-  while (variant &&
-         (variant->live_count != count || memcmp(variant->live, live, sizeof *live * (size_t)count) != 0)) {
+  while (variant && (variant->live_count != count || memcmp(variant->live, live, sizeof *live * (size_t)count) != 0)) {
     variant = variant->next;
   }
   return variant;

@@ -15,7 +15,8 @@ at::Generator default_generator(int64_t device) {
 
 // Whether the tensor's value is recorded and not launched yet.
 bool is_deferred(const at::Tensor &self) {
-  TORCH_CHECK_TYPE(self.device().type() == torchtpu::kTpu, "is_deferred(): expected a tpu tensor, got one on ", self.device());
+  TORCH_CHECK_TYPE(self.device().type() == torchtpu::kTpu, "is_deferred(): expected a tpu tensor, got one on ",
+                   self.device());
   return tt_storage_is_deferred(torchtpu::storage_of(self));
 }
 

@@ -119,7 +119,12 @@ def train(mode, steps, read_every=1):
                 loss.item()
 
         _, launched, compiled = turns(step, steps)
-        return [loss.item() for loss in losses], [p.detach().cpu() for p in model.state_dict().values()], launched, compiled
+        return (
+            [loss.item() for loss in losses],
+            [p.detach().cpu() for p in model.state_dict().values()],
+            launched,
+            compiled,
+        )
 
 
 def test_training_is_strict_training():
