@@ -20,7 +20,7 @@ def _fused():
 
 
 def executions():
-    """Programs launched so far. What is queued counts when it is launched: waits for that, without a synchronisation."""
+    """Programs launched so far, what is queued included: waits for that, without a synchronisation."""
     while not torch.tpu.current_stream().query():
         time.sleep(0.001)
     return torch.tpu.counters()["executions"]
