@@ -13,6 +13,7 @@ constexpr const char *kSchemas[] = {
     "unique(Tensor self, bool sort, bool inverse, bool counts) -> (Tensor, Tensor, Tensor, Tensor)",
     "unique_rows(Tensor self, bool sort) -> (Tensor, Tensor, Tensor, Tensor)",
     "bincount(Tensor self, Tensor? weights, int size) -> Tensor",
+    "nonzero_columns(Tensor self) -> (Tensor, Tensor)",
     "ctc_loss(Tensor log_probs, Tensor targets, Tensor lengths, int max_target, int blank) -> (Tensor, Tensor)",
     "ctc_loss_backward(Tensor grad, Tensor log_probs, Tensor targets, Tensor lengths, int max_target, "
     "Tensor neg_log_likelihood, Tensor log_alpha, int blank, bool zero_infinity) -> Tensor",
