@@ -26,12 +26,6 @@ extern const tt_rule_entry tt_rules_linalg_lu[];
 extern const tt_rule_entry tt_rules_linalg_qr[];
 extern const tt_rule_entry tt_rules_linalg_eig[];
 extern const tt_rule_entry tt_rules_linalg_eigh[];
-extern const tt_rule_entry tt_rules_linalg_eig[];
-extern const tt_rule_entry tt_rules_linalg_eigh[];
-extern const tt_rule_entry tt_rules_linalg_exp[];
-extern const tt_rule_entry tt_rules_linalg_lstsq[];
-extern const tt_rule_entry tt_rules_linalg_lu[];
-extern const tt_rule_entry tt_rules_linalg_qr[];
 extern const tt_rule_entry tt_rules_linalg_svd[];
 extern const tt_rule_entry tt_rules_loss[];
 extern const tt_rule_entry tt_rules_matmul[];
@@ -88,12 +82,6 @@ const tt_rule_entry *const tt_rule_families[] = {
     tt_rules_linalg_qr,
     tt_rules_linalg_eig,
     tt_rules_linalg_eigh,
-    tt_rules_linalg_eig,
-    tt_rules_linalg_eigh,
-    tt_rules_linalg_exp,
-    tt_rules_linalg_lstsq,
-    tt_rules_linalg_lu,
-    tt_rules_linalg_qr,
     tt_rules_linalg_svd,
     tt_rules_loss,
     tt_rules_matmul,
