@@ -547,11 +547,11 @@ static void build_native_dropout_backward(tt_rule *r) {
   if (!grad) {
     return;
   }
-  tt_dtype compute = tt_opmath(grad->dtype);
+  const tt_dtype dtype = tt_float_type(r, grad->dtype), compute = tt_opmath(dtype);
   tt_hlo g = tt_in_as(r, "grad_output", compute);
   tt_hlo mask = tt_in_as(r, "mask", TT_PRED);
   tt_hlo scale = v_like(tt_scalar(r, "scale", compute), g);
-  tt_ret_elementwise(r, 0, tt_cast(v_mul(g, v_if(mask, scale, v_const(scale, 0))), grad->dtype));
+  tt_ret_elementwise(r, 0, tt_cast(v_mul(g, v_if(mask, scale, v_const(scale, 0))), dtype));
 }
 
 #define KIND(op_name, function, which) {.name = "aten::" op_name, .build = function, .kind = which}

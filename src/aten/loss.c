@@ -216,6 +216,9 @@ static bool check_nll_shapes(tt_rule *r, bool is_2d) {
               " classes or no classes but got weight tensor of "
               "shape: %s",
               classes, tt_dims_text(w->sizes, w->ndim).text);
+    } else if (w && w->dtype != x->dtype) {
+      tt_fail(r, TT_ERR_RUNTIME, "expected scalar type %s but found %s", tt_type_name(x->dtype),
+              tt_type_name(w->dtype));
     }
   }
   return !tt_failed(r) && check_float(r, x->dtype, is_2d ? "nll_loss2d" : "nll_loss_out_frame");

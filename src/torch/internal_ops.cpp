@@ -17,6 +17,7 @@ constexpr const char *kSchemas[] = {
     "moving_average_fake_quantize(Tensor self, Tensor observer_on, Tensor fake_quant_on, Tensor(a!) running_min, "
     "Tensor(b!) running_max, Tensor(c!) scale, Tensor(d!) zero_point, float averaging_const, int quant_min, "
     "int quant_max, int ch_axis, bool per_row_fake_quant, bool symmetric_quant) -> (Tensor, Tensor)",
+    "nonzero_columns(Tensor self) -> (Tensor, Tensor)",
     "ctc_loss(Tensor log_probs, Tensor targets, Tensor lengths, int max_target, int blank) -> (Tensor, Tensor)",
     "ctc_loss_backward(Tensor grad, Tensor log_probs, Tensor targets, Tensor lengths, int max_target, "
     "Tensor neg_log_likelihood, Tensor log_alpha, int blank, bool zero_infinity) -> Tensor",

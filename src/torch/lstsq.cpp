@@ -112,14 +112,18 @@ Results lstsq(const Tensor &self, const Tensor &b, std::optional<double> rcond,
   return results;
 }
 
-void write(const Tensor &value, Tensor &out, const char *name) {
+void write(const Tensor &value, Tensor &out, const char *name, bool by_columns = false) {
   TORCH_CHECK(c10::canCast(value.scalar_type(), out.scalar_type()), "torch.linalg.lstsq: Expected ", name,
               " to be safely castable from ", value.scalar_type(), " dtype, but got ", name, " with dtype ",
               out.scalar_type());
   TORCH_CHECK(out.device() == value.device(), "torch.linalg.lstsq: Expected ", name,
               " and input tensors to be on the same device, but got ", name, " on ", out.device(), " and input on ",
               value.device());
-  at::native::resize_output(out, value.sizes());
+  if (at::native::resize_output(out, value.sizes()) && by_columns) {
+    std::vector<int64_t> sizes = value.sizes().vec();
+    std::swap(sizes[sizes.size() - 1], sizes[sizes.size() - 2]);
+    out.set_(out.storage(), out.storage_offset(), sizes).transpose_(-2, -1);
+  }
   out.copy_(value);
 }
 
@@ -128,7 +132,7 @@ std::tuple<Tensor &, Tensor &, Tensor &, Tensor &> lstsq_out(const Tensor &self,
                                                              std::optional<c10::string_view> driver, Tensor &solution,
                                                              Tensor &residuals, Tensor &rank, Tensor &values) {
   auto [x, left, ranks, singular] = lstsq(self, b, rcond, driver);
-  write(x, solution, "solution");
+  write(x, solution, "solution", b.dim() == self.dim());
   write(left, residuals, "residuals");
   write(ranks, rank, "rank");
   write(singular, values, "singular_values");

@@ -13,14 +13,12 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/clone.h>
-#include <ATen/ops/count_nonzero.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/narrow.h>
 #include <ATen/ops/nonzero.h>
-#include <ATen/ops/nonzero_static.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
@@ -29,6 +27,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
 
+#include "internal_ops.h"
 #include "shim.h"
 
 namespace torchtpu {
@@ -314,11 +313,14 @@ bool equal(const Tensor &self, const Tensor &other) {
 // How many there are has to reach the host; where they are needn't. The result is the head of an array with room for
 // all, so that one program serves every count.
 Tensor nonzero_kernel(const Tensor &self) {
-  if (self.numel() == 0) {
-    return at::empty({0, self.dim()}, self.options().dtype(c10::kLong));
+  if (self.numel() == 0 || self.dim() == 0) {
+    const int64_t count = self.numel() && self.is_nonzero() ? 1 : 0;
+    return at::empty_strided({count, self.dim()}, {1, count}, self.options().dtype(c10::kLong));
   }
-  int64_t count = at::count_nonzero(self).item<int64_t>();
-  return at::nonzero_static(self, self.numel(), -1).narrow(0, 0, count);
+  static auto op = internal_op<std::tuple<Tensor, Tensor>(const Tensor &)>("torchtpu::nonzero_columns");
+  auto [columns, number] = op.call(self);
+  const int64_t count = number.item<int64_t>();
+  return columns.as_strided({count, self.dim()}, {1, count});
 }
 
 // For out= forms that do not take one of their operands.
@@ -334,7 +336,9 @@ Tensor &nonzero_out(const Tensor &self, Tensor &out) {
               out.scalar_type());
   refuse_overlap(out, {self});
   Tensor result = nonzero_kernel(self);
-  at::native::resize_output(out, result.sizes());
+  if (at::native::resize_output(out, result.sizes())) {
+    out.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides());
+  }
   return out.copy_(result);
 }
 

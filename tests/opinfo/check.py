@@ -92,7 +92,7 @@ class Check(Comparer):
             return
         if not theirs:
             return
-        if self.op.name in skips.TIES:  # the same for equal elements, which may stand in any order
+        if self.op.name in skips.MOVES_TIES:  # the same for equal elements, which may stand in any order
             seeds = [result.detach().mul(3).cos() for result in theirs]
         else:
             seeds = [normal(result.shape, result.dtype, 7 + index) for index, result in enumerate(theirs)]
@@ -236,7 +236,7 @@ class Check(Comparer):
         """The gradients of a weighted sum of the gradients."""
 
         def random(like, number, source):
-            if self.op.name in skips.TIES:
+            if self.op.name in skips.MOVES_TIES:
                 return source.detach().mul(3).cos()
             return self.rounded_normal(like.shape, like.dtype, 11 + number).to(like.device)
 
@@ -276,7 +276,7 @@ class Check(Comparer):
                 number = next(numbers)
                 tangent = (
                     value.detach().mul(3).cos()
-                    if self.op.name in skips.TIES
+                    if self.op.name in skips.MOVES_TIES
                     else self.rounded_normal(value.shape, value.dtype, 31 + number).to(value.device)
                 )
                 return forward_ad.make_dual(value.detach(), tangent)

@@ -6,6 +6,7 @@ SPARSE = "sparse layouts: the backend has strided tensors only"
 JITERATOR = "jiterator compiles CUDA source"
 NO_CPU = "the CPU reference has no dtype for it"
 NO_DTYPE = "XLA has no such dtype"
+NO_TPU = "no TPU has this dtype"
 
 # Full names of entries, as regular expressions.
 ENTRIES = {
@@ -19,7 +20,7 @@ ENTRIES = {
 REAL = "the optimizer takes no complex parameters"
 REAL_OPTIMIZERS = {"Adafactor", "Muon"}
 
-DTYPES = {"complex32": NO_DTYPE}
+DTYPES = {"complex32": NO_DTYPE, "float8_e4m3fnuz": NO_TPU, "float8_e5m2fnuz": NO_TPU}
 
 # Entries whose results are complex32 in a dtype.
 PAIRS = {("complex", "float16"): NO_DTYPE, ("view_as_complex", "float16"): NO_DTYPE}
@@ -42,6 +43,8 @@ HOST = {"tensor_split"}
 # Of equal elements the CPU returns the index of any, and sorts them in any order unless told to be stable: the elements
 # that the indices name are compared. Operator -> position of the dimension among the arguments after the first.
 TIES = {"argsort": 0, "kthvalue": 1, "mode": 0, "sort": 0, "topk": 1}
+# Operators with gradients that go to any of equal elements.
+MOVES_TIES = {*TIES, "msort"}
 
 # Stage -> entry -> reason: parts of the check that an entry cannot take.
 STAGES = {
@@ -71,7 +74,7 @@ FAULTS = [
     ("mode", "b?float16", "backward .*", "value", "of equal elements the CPU's gradient goes to any"),
     ("normal_number_mean", ".*", "out empty", "no error", "the CPU's out= form does not resize its tensor"),
     ("triangular_solve", "float32", "gradgrad .*", "value", "XLA inverts blocks: 4 times the CPU's error, 4 units"),
-    ("(nn_functional_)?grid_sample.*", "b?float16", "gradgrad .*", "value", PIXELS),
+    ("(nn_functional_)?grid_sample.*", "b?float16", "(backward|gradgrad) .*", "value", PIXELS),
     ("LBFGS", ".*", ".* result .*", "value|precision", CURVATURE),
 ]
 

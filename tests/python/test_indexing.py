@@ -385,3 +385,18 @@ def test_masked_scatter_needs_enough():
             torch.tensor([True, True, False], device="tpu"), torch.ones(1, device="tpu")
         )
         torch.tpu.synchronize()
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (3, 4), (2, 3, 4)])
+@pytest.mark.parametrize("kind", ["none", "all", "some", "strided"])
+def test_nonzero_is_laid_out_by_columns(shape, kind):
+    x = torch.arange(torch.Size(shape).numel()).reshape(shape) % 3
+    x = {"none": x * 0, "all": x * 0 + 1, "some": x, "strided": x.mT if x.dim() > 1 else x}[kind]
+    results = []
+    for device in ("cpu", "tpu"):
+        y, out = x.to(device), torch.empty(0, dtype=torch.int64, device=device)
+        torch.nonzero(y, out=out)
+        results.append([torch.nonzero(y), torch.argwhere(y), out])
+    for expected, actual in zip(*results):
+        assert actual.stride() == expected.stride()
+        assert torch.equal(actual.cpu(), expected)

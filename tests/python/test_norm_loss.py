@@ -230,3 +230,11 @@ def test_type_of_the_statistics(weight):
         return [t.dtype for t in results]
 
     assert types("tpu") == types("cpu")
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 2, 2), (3,)])
+def test_nll_loss_weight_of_another_dtype(shape):
+    for device in ("cpu", "tpu"):
+        target = torch.zeros(shape[:1] + shape[2:] if len(shape) > 1 else (), dtype=torch.int64, device=device)
+        with pytest.raises(RuntimeError, match="expected scalar type Double but found Half"):
+            F.nll_loss(torch.zeros(shape, dtype=torch.float64, device=device), target, torch.ones(3).half().to(device))

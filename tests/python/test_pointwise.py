@@ -294,3 +294,10 @@ def test_async_assertion():
     torch._assert_async(torch.tensor(0, device="tpu"), "three is not four")
     with pytest.raises(RuntimeError, match="three is not four"):
         torch.tpu.synchronize()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int64, torch.bool, torch.uint8], ids=str)
+def test_native_dropout_backward(dtype):
+    """Of integers too, the product with a scale is a float."""
+    grad, mask = torch.tensor([0, 1, 1, 0, 1]).to(dtype), torch.tensor([True, True, False, True, True])
+    check(lambda g, m: torch.ops.aten.native_dropout_backward(g, m, 1.5), grad, mask)
