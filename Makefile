@@ -70,12 +70,12 @@ build: $(BUILD)/release/build.ninja $(INSTALLED)
 
 # Only the metadata and a path: CMake is run by `build`.
 $(INSTALLED): pyproject.toml $(DEPS)
-	$(PIP) install --no-build-isolation --no-deps -C wheel.cmake=false -C editable.mode=inplace -e .
+	$(PIP) install --no-build-isolation --no-deps --config-settings=wheel.cmake=false --config-settings=editable.mode=inplace -e .
 	touch $@
 
 wheel: $(DEPS)
 	rm -rf dist
-	$(PIP) wheel --no-build-isolation --no-deps -C cmake.define.TORCHTPU_SHIM=ON -w dist .
+	$(PIP) wheel --no-build-isolation --no-deps --config-settings=cmake.define.TORCHTPU_SHIM=ON -w dist .
 
 # --- Tests -----------------------------------------------------------------------------------------------------------
 # Pytest comes last: its summary closes the output.
