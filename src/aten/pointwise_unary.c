@@ -75,6 +75,17 @@ static tt_hlo form_sgn(tt_hlo x) {
 
 static tt_hlo form_abs(tt_hlo x) { return x && tt_dtype_is_unsigned_int(x->dtype) ? x : v_abs(x); }
 
+// XLA's polynomial is some 100 units off near 1, where the function is steep: one step of Newton's method. There
+// erf(y) - |x| = (1 - |x|) - erfc(y), which does not cancel.
+static tt_hlo form_erfinv(tt_hlo x) {
+  tt_hlo y = tt_hlo_unary(TT_ERF_INV, x), a = v_abs(y), z = v_abs(x), rest = v_csub(1, z);
+  tt_hlo near = v_sub(tt_hlo_unary(TT_ERF, a), z), far = v_sub(rest, tt_hlo_unary(TT_ERFC, a));
+  tt_hlo slope = v_mulc(v_exp(v_neg(v_mul(a, a))), M_2_SQRTPI);
+  tt_hlo step = v_div(v_if(v_gtc(z, 0.5), far, near), slope);
+  tt_hlo better = v_sub(a, step), usual = v_and(v_gtc(rest, 0), v_gtc(z, 0));
+  return v_if(usual, v_if(v_ltc(x, 0), v_neg(better), better), y);
+}
+
 // The pole at 0 has the sign of -0; negative whole numbers give NaN.
 static tt_hlo form_digamma(tt_hlo x) {
   tt_hlo pole = v_neg(v_cdiv(1, x));
@@ -111,7 +122,7 @@ static const struct unary_form {
     [PW_DIGAMMA] = {"digamma", 0, U_FLOAT, form_digamma},
     [PW_ERF] = {"erf_vml_cpu", TT_ERF, U_FLOAT, NULL},
     [PW_ERFC] = {"erfc_vml_cpu", TT_ERFC, U_FLOAT, NULL},
-    [PW_ERFINV] = {"erfinv_vml_cpu", TT_ERF_INV, U_FLOAT, NULL},
+    [PW_ERFINV] = {"erfinv_vml_cpu", 0, U_FLOAT, form_erfinv},
     [PW_EXP] = {"exp_cpu", TT_EXP, U_FLOAT | U_COMPLEX, NULL},
     [PW_EXP2] = {"exp2_cpu", 0, U_FLOAT | U_COMPLEX, form_exp2},
     [PW_EXPM1] = {"expm1_cpu", TT_EXPM1, U_FLOAT | U_COMPLEX, NULL},

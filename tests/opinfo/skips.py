@@ -58,6 +58,7 @@ STAGES = {
 
 # Differences that are known not to be the backend's: (entry, dtype, stage, kind) as regular expressions, each for the
 # whole of its text, and the reason.
+STAGNATES = "the iteration in 16 bits ends 0.1 to 0.3 from that in float64, on either device"
 CURVATURE = "after it converges, its curvature is a quotient of rounding errors"
 NARROW = "the CPU writes a strided out= as if it were contiguous"
 OUT_OF_RANGE = "the CPU's own kernel takes a dimension out of range for a RuntimeError, all others for an IndexError"
@@ -76,6 +77,7 @@ FAULTS = [
     ("triangular_solve", "float32", "gradgrad .*", "value", "XLA inverts blocks: 4 times the CPU's error, 4 units"),
     ("(nn_functional_)?grid_sample.*", "b?float16", "(backward|gradgrad) .*", "value", PIXELS),
     ("LBFGS", ".*", ".* result .*", "value|precision", CURVATURE),
+    ("LBFGS", "b?float16", ".* parameter .*", "value|precision", STAGNATES),
 ]
 
 
