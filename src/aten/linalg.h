@@ -245,7 +245,7 @@ tt_hlo la_reflectors(tt_hlo a, tt_hlo first);
 tt_hlo la_qr_q(tt_hlo a, tt_hlo tau, int64_t columns);
 // Q c or Q^H c, Q the product of the reflectors in v's columns (ones and zeros in place).
 tt_hlo la_reflect(tt_hlo v, tt_hlo tau, tt_hlo c, bool adjoint);
-// A power of two near the largest element where squares would overflow or vanish; else 1. [batch]
+// A power of two that brings the elements to where squares neither overflow nor vanish; 1 if they lie there. [batch]
 tt_hlo la_safe_scale(tt_hlo a);
 
 #endif  // TORCHTPU_ATEN_LINALG_H

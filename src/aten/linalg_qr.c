@@ -140,10 +140,10 @@ tt_hlo la_safe_scale(tt_hlo a) {
                     ? v_max(v_abs(tt_hlo_unary(TT_REAL, a)), v_abs(tt_hlo_unary(TT_IMAG, a)))
                     : v_abs(a);
   tt_hlo most = tt_hlo_reduce(TT_MAX, size, matrix, 2);
-  const double far = is_double ? 1e100 : 1e15;
-  tt_hlo power = tt_hlo_reduce_precision(most, is_double ? 11 : 8, 0);
-  tt_hlo unsafe = v_and(v_or(v_gtc(most, far), v_ltc(most, 1 / far)), v_gtc(most, 0));
-  return v_if(v_and(unsafe, tt_hlo_unary(TT_IS_FINITE, power)), power, v_const(most, 1));
+  const double far = is_double ? 1e100 : 1e15, power = is_double ? 0x1p680 : 0x1p96;
+  tt_hlo large = v_and(v_gtc(most, far), tt_hlo_unary(TT_IS_FINITE, most));
+  tt_hlo small = v_and(v_ltc(most, 1 / far), v_gtc(most, 0));
+  return v_if(large, v_const(most, power), v_if(small, v_const(most, 1 / power), v_const(most, 1)));
 }
 
 la_qr la_qr_factor(tt_hlo a) {
