@@ -104,6 +104,8 @@ static const char *const fuzz_schemas[] = {
     "aten::_embedding_bag_per_sample_weights_backward|Tgrad,Tweight,Tindices,Toffsets,Toffset2bag,Imode,Ipadding_idx|"
     "T|",
     "aten::embedding_renorm|Tself,Tindices,Fmax_norm,Fnorm_type|T|",
+    "torchtpu::moving_average_fake_quantize|Tself,Tobserver_on,Tfake_quant_on,Trunning_min,Trunning_max,Tscale,Tzero_"
+    "point,Faveraging_const,Iquant_min,Iquant_max,Ich_axis,Bper_row_fake_quant,Bsymmetric_quant|T,T|",
     "aten::fake_quantize_per_tensor_affine_cachemask|Tself,Fscale,Izero_point,Iquant_min,Iquant_max|T,T|",
     "aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams|Tself,Tscale,Tzero_point,Tfake_quant_enabled,Iqu"
     "ant_min,Iquant_max|T,T|",
@@ -274,7 +276,10 @@ static const char *const fuzz_schemas[] = {
     "aten::vdot|Tself,Tother|T|",
     "aten::addr|Tself,Tvec1,Tvec2,Nbeta=1.0,Nalpha=1.0|T|",
     "aten::_int_mm|Tself,Tmat2|T|",
+    "aten::_jagged_to_padded_dense_forward|Tvalues,Loffsets,Jmax_lengths,Fpadding_value=0.0|T|",
+    "torchtpu::padded_to_jagged|Tdense,Toffsets,Itotal|T|",
     "aten::nonzero_static|Tself,Isize,Ifill_value|T|",
+    "torchtpu::nonzero_columns|Tself|T,T|",
     "aten::native_layer_norm|Tinput,Jnormalized_shape,T?weight,T?bias,Feps|T,T,T|",
     "aten::native_layer_norm_backward|Tgrad_out,Tinput,Jnormalized_shape,Tmean,Trstd,T?weight,T?bias,Joutput_mask|T,T"
     ",T|",
@@ -291,6 +296,7 @@ static const char *const fuzz_schemas[] = {
     "aten::_batch_norm_with_update_functional|Tinput,T?weight,T?bias,Trunning_mean,Trunning_var,Fmomentum,Feps|T,T,T,"
     "T,T,T|",
     "aten::_batch_norm_no_update|Tinput,T?weight,T?bias,T?running_mean,T?running_var,Fmomentum,Feps|T,T,T,T|",
+    "aten::batch_norm_update_stats|Tinput,T?running_mean,T?running_var,Fmomentum|T,T|",
     "aten::native_batch_norm_backward|Tgrad_out,Tinput,T?weight,T?running_mean,T?running_var,T?save_mean,T?save_invst"
     "d,Btrain,Feps,Joutput_mask|T,T,T|",
     "aten::batch_norm_backward|Tgrad_out,Tinput,Tweight,T?running_mean,T?running_var,T?save_mean,T?save_var,Bupdate,F"
@@ -331,6 +337,8 @@ static const char *const fuzz_schemas[] = {
     "aten::replication_pad3d|Tself,Jpadding|T|",
     "aten::replication_pad3d_backward|Tgrad_output,Tself,Jpadding|T|",
     "aten::add.Tensor|Tself,Tother,Nalpha=1.0|T|",
+    "aten::_add_relu.Tensor|Tself,Tother,Nalpha=1.0|T|",
+    "aten::_add_relu.Scalar|Tself,Nother,Nalpha=1.0|T|",
     "aten::add.Scalar|Tself,Nother,Nalpha=1.0|T|",
     "aten::sub.Tensor|Tself,Tother,Nalpha=1.0|T|",
     "aten::sub.Scalar|Tself,Nother,Nalpha=1.0|T|",
@@ -420,6 +428,7 @@ static const char *const fuzz_schemas[] = {
     "aten::clamp_max.Tensor|Tself,Tmax|T|",
     "aten::_assert_async|Tself||",
     "aten::_assert_async.msg|Tself,Sassert_msg||",
+    "aten::_functional_assert_async.msg|Tself,Sassert_msg,Tdep_token|T|",
     "aten::i0|Tself|T|",
     "aten::special_i0e|Tself|T|",
     "aten::special_i1|Tself|T|",
@@ -580,6 +589,7 @@ static const char *const fuzz_schemas[] = {
     "aten::norm.ScalarOpt_dim_dtype|Tself,N?p,Jdim,Bkeepdim,Ddtype|T|",
     "aten::norm.ScalarOpt_dtype|Tself,N?p,Ddtype|T|",
     "aten::linalg_vector_norm|Tself,Nord=2.0,J?dim,Bkeepdim,D?dtype|T|",
+    "aten::linalg__powsum|Tself,Nord=2.0,J?dim,Bkeepdim,D?dtype|T|",
     "aten::upsample_nearest1d|Tself,Joutput_size,F?scales|T|",
     "aten::upsample_nearest1d_backward|Tgrad_output,Joutput_size,Jinput_size,F?scales|T|",
     "aten::upsample_nearest2d|Tself,Joutput_size,F?scales_h,F?scales_w|T|",
@@ -608,6 +618,9 @@ static const char *const fuzz_schemas[] = {
     "aten::_upsample_bicubic2d_aa|Tself,Joutput_size,Balign_corners,F?scales_h,F?scales_w|T|",
     "aten::_upsample_bicubic2d_aa_backward|Tgrad_output,Joutput_size,Jinput_size,Balign_corners,F?scales_h,F?scales_w"
     "|T|",
+    "aten::_upsample_lanczos2d_aa|Tself,Joutput_size,Balign_corners,F?scales_h,F?scales_w|T|",
+    "aten::_upsample_lanczos2d_aa_backward|Tgrad_output,Joutput_size,Jinput_size,Balign_corners,F?scales_h,F?scales_w"
+    "|T|",
     "aten::_thnn_fused_lstm_cell|Tinput_gates,Thidden_gates,Tcx,T?input_bias,T?hidden_bias|T,T,T|",
     "aten::_thnn_fused_lstm_cell_backward_impl|T?grad_hy,T?grad_cy,Tcx,Tcy,Tworkspace,Bhas_bias|T,T,T|",
     "aten::_thnn_fused_gru_cell|Tinput_gates,Thidden_gates,Thx,T?input_bias,T?hidden_bias|T,T|",
@@ -619,6 +632,8 @@ static const char *const fuzz_schemas[] = {
     "aten::cumsum|Tself,Idim,D?dtype|T|",
     "aten::cumprod|Tself,Idim,D?dtype|T|",
     "aten::cummax|Tself,Idim|T,T|",
+    "aten::_cummax_helper|Tself,Tvalues,Tindices,Idim||",
+    "aten::_cummin_helper|Tself,Tvalues,Tindices,Idim||",
     "aten::cummin|Tself,Idim|T,T|",
     "aten::logcumsumexp|Tself,Idim|T|",
     "aten::_logcumsumexp|Tself,Idim|T|",
