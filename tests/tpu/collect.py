@@ -40,6 +40,7 @@ def entries():
 def tasks():
     """Names of everything to drive, "opinfo ENTRY DTYPE" or "extra NAME DTYPE"."""
     import extra
+    import extra_private  # noqa: F401  adds to extra.CASES
     import large
 
     import skips
@@ -113,6 +114,7 @@ class Driver:
 
     def extra(self, name, dtype):
         import extra
+        import extra_private  # noqa: F401  adds to extra.CASES
 
         self.attempt(lambda: extra.CASES[name](getattr(self.torch, dtype)))
 
