@@ -199,17 +199,6 @@ static tt_status *param_value(const tt_call_state *s, const tt_record *record, c
   return tt_literal_value(s->engine, &literal, out_value);
 }
 
-static void drop_task(tt_task *task) {
-  for (int32_t i = 0; i < task->input_count; i++) {
-    tt_value_unref(task->inputs[i]);
-  }
-  for (int32_t i = 0; i < task->output_count; i++) {
-    tt_value_unref(task->outputs[i]);
-  }
-  free(task->heap);
-  task->heap = NULL;
-}
-
 static tt_status *fill_inputs(const tt_call_state *s, const tt_record *record, tt_task *task) {
   for (int32_t i = 0; i < record->lowered.param_count; i++) {
     const tt_param *param = &record->lowered.params[i];
@@ -252,14 +241,12 @@ static size_t donated_bytes(const tt_call_state *s, const tt_record *record) {
 }
 
 // Parameters whose memory the program may take: nobody but their storage will read them after it.
-static void mark_donations(const tt_call_state *s, const tt_record *record, tt_task *task) {
+static void mark_donations(const tt_record *record, tt_task *task) {
   for (int32_t i = 0; i < task->input_count; i++) {
     tt_value *value = task->inputs[i];
     if (record->lowered.params[i].aliased && atomic_load(&value->owners) == 1) {
       task->donate[i] = true;
-      if (!atomic_exchange(&value->donated, true)) {
-        tt_memory_add(&s->engine->reserved, NULL, -(int64_t)value->nbytes);
-      }
+      tt_value_give_away(value);
     }
   }
 }
@@ -308,11 +295,11 @@ static tt_status *launch(const tt_call_state *s, tt_record *record, tt_results *
   TT_TRY(tt_task_reserve_values(task, record->lowered.param_count, record->lowered.output_count));
   tt_status *status = fill_inputs(s, record, task);
   if (!status) {
-    mark_donations(s, record, task);  // first: memory that changes hands is not counted twice
+    mark_donations(record, task);  // first: memory that changes hands is not counted twice
     status = fill_outputs(s, record, task);
   }
   if (status) {
-    drop_task(task);
+    tt_task_release(task);
     return status;
   }
   task->record = record;

@@ -200,8 +200,7 @@ static void put_value(composer *c, tt_strbuf *out, int32_t number) {
   }
 }
 
-static void put_pack_type(composer *c, tt_strbuf *out, tt_dtype dtype, int64_t count) {
-  (void)c;
+static void put_pack_type(tt_strbuf *out, tt_dtype dtype, int64_t count) {
   tt_hlo_append_type(out, dtype, &count, count ? 1 : 0);
 }
 
@@ -214,15 +213,15 @@ static void put_literal(composer *c, int32_t step, int32_t p, const tt_param *pa
   tt_strbuf *out = &c->main;
   tt_strbuf_printf(out, "    %%n%d_%d%s = stablehlo.slice %%pack%d [%d:%d] : (", step, p, random ? "" : "v", (int)dtype,
                    at, at + width);
-  put_pack_type(c, out, dtype, c->pack_counts[dtype]);
+  put_pack_type(out, dtype, c->pack_counts[dtype]);
   tt_strbuf_puts(out, ") -> ");
-  put_pack_type(c, out, dtype, width);
+  put_pack_type(out, dtype, width);
   tt_strbuf_puts(out, "\n");
   if (!random) {
     tt_strbuf_printf(out, "    %%n%d_%d = stablehlo.reshape %%n%d_%dv : (", step, p, step, p);
-    put_pack_type(c, out, dtype, 1);
+    put_pack_type(out, dtype, 1);
     tt_strbuf_puts(out, ") -> ");
-    put_pack_type(c, out, dtype, 0);
+    put_pack_type(out, dtype, 0);
     tt_strbuf_puts(out, "\n");
   }
 }
@@ -342,7 +341,7 @@ static void put_signature(composer *c) {
       }
     } else {
       tt_strbuf_printf(out, "%%pack%d: ", l->params[i].dtype);
-      put_pack_type(c, out, (tt_dtype)l->params[i].dtype, l->params[i].index);
+      put_pack_type(out, (tt_dtype)l->params[i].dtype, l->params[i].index);
     }
   }
   tt_strbuf_puts(out, ") -> ");

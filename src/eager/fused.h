@@ -53,7 +53,6 @@ typedef struct tt_stretch {
   tt_record **records;
   int32_t **sources;
   int32_t *live;
-  void *memory;  // holds the arrays
 } tt_stretch;
 TT_MUST_USE tt_status *tt_stretch_create(tt_node *end, const tt_variant *variant, tt_stretch **out_stretch);
 void tt_stretch_free(tt_stretch *stretch);

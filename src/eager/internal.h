@@ -43,6 +43,7 @@ static inline void tt_value_hold_weak(tt_value *value) {
   atomic_fetch_add_explicit(&value->weak, 1, memory_order_relaxed);
 }
 void tt_value_drop_weak(tt_value *value);
+void tt_value_give_away(tt_value *value);  // to a program: its bytes count no more
 
 // ---- storages ----
 struct tt_storage {
@@ -250,6 +251,8 @@ tt_task *tt_queue_reserve(tt_engine *engine);
 TT_MUST_USE tt_status *tt_task_reserve_values(tt_task *task, int32_t inputs, int32_t outputs);
 // Launches what is on the tape, so that the sequence of any value can be waited for. Takes the engine lock.
 void tt_tape_settle(tt_engine *engine);
+// Lets go of what the task holds.
+void tt_task_release(tt_task *task);
 uint64_t tt_queue_push(tt_engine *engine);  // returns the task's sequence
 // Waits until the dispatch thread is done with `sequence` (launched it, or failed to).
 void tt_queue_wait(tt_engine *engine, uint64_t sequence);

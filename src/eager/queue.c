@@ -256,7 +256,7 @@ static void run_task(tt_engine *engine, tt_task *task) {
   free(buffers);
 }
 
-static void release_task(tt_task *task) {
+void tt_task_release(tt_task *task) {
   for (int32_t i = 0; i < task->input_count; i++) {
     tt_value_unref(task->inputs[i]);
   }
@@ -275,7 +275,7 @@ static void handle(tt_engine *engine, tt_task *task) {
     case TT_TASK_RUN:
       atomic_store_explicit(&queue->busy, true, memory_order_relaxed);
       run_task(engine, task);
-      release_task(task);
+      tt_task_release(task);
       break;
     case TT_TASK_EVENT:
       if (queue->inflight_count) {

@@ -1,5 +1,4 @@
 // The tape of the fused engine: calls that were made, of which some are held.
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,9 +59,7 @@ static tt_status *fill_step(const tt_call_state *s, tt_record *record, tt_step *
       tt_value_hold_weak(value);
       if (param->aliased && atomic_load(&value->owners) == 1) {
         step->donate[i] = true;
-        if (!atomic_exchange(&value->donated, true)) {
-          tt_memory_add(&s->engine->reserved, NULL, -(int64_t)value->nbytes);
-        }
+        tt_value_give_away(value);
       }
     } else {
       tt_status *status = tt_call_literal(s, record, param, &step->literals[step->literal_count++]);
@@ -111,14 +108,6 @@ static void push(tt_engine *engine, tt_task *task, tt_record *record) {
   tt_queue_push(engine);
 }
 
-static void drop_inputs(tt_task *task) {
-  for (int32_t i = 0; i < task->input_count; i++) {
-    tt_value_unref(task->inputs[i]);
-  }
-  free(task->heap);
-  task->heap = NULL;
-}
-
 static tt_status *take_inputs(tt_engine *engine, const tt_step *step, tt_task *task) {
   const tt_literal *literal = step->literals;
   for (int32_t i = 0; i < step->input_count; i++) {
@@ -141,7 +130,7 @@ static void launch_step(tt_engine *engine, tt_step *step) {
     status = take_inputs(engine, step, task);
   }
   if (status) {
-    drop_inputs(task);
+    tt_task_release(task);
     fail_values(step->outputs, step->output_count, status);
     tt_queue_set_error(&engine->queue, status);
   } else {
@@ -219,7 +208,7 @@ static void launch_program(tt_engine *engine, tt_record *program) {
     }
   }
   if (task && status) {
-    drop_inputs(task);
+    tt_task_release(task);
     fail_values(tape->values, tape->value_count, status);
     tt_queue_set_error(&engine->queue, status);
   } else if (task) {

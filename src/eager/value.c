@@ -49,6 +49,12 @@ void tt_value_unref(tt_value *value) {
   tt_value_drop_weak(value);
 }
 
+void tt_value_give_away(tt_value *value) {
+  if (!atomic_exchange(&value->donated, true)) {
+    tt_memory_add(&tt_the_runtime.engines[value->device].reserved, NULL, -(int64_t)value->nbytes);
+  }
+}
+
 void tt_value_drop_weak(tt_value *value) {
   if (atomic_fetch_sub_explicit(&value->weak, 1, memory_order_acq_rel) == 1) {
     free(value);
