@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "aten/dims.h"
+#include "aten/linalg.h"
 
 enum { MM_AUTO, MM_ALWAYS, MM_NEVER, MM_FROM = 25 };
 
@@ -16,30 +16,17 @@ typedef struct pair {
 } pair;
 
 static bool make_pair(tt_rule *r, tt_hlo x, tt_hlo y, pair *p) {
-  if (!x || !y) {
+  if (!la_broadcast_batches(r, &x, &y) || !x || !y) {
     return false;
   }
-  const int32_t batch = (x->rank > y->rank ? x->rank : y->rank) - 2;
-  int64_t dims[TT_MAX_RANK];
-  for (int32_t d = 0; d < batch; d++) {
-    const int32_t i = d - (batch + 2 - x->rank), j = d - (batch + 2 - y->rank);
-    const int64_t a = i < 0 ? 1 : x->dims[i], b = j < 0 ? 1 : y->dims[j];
-    if (a != b && a != 1 && b != 1) {
-      tt_fail(r, TT_ERR_RUNTIME,
-              "The size of tensor a (%" PRId64 ") must match the size of tensor b (%" PRId64
-              ") at non-singleton dimension %d",
-              a, b, d);
-      return false;
-    }
-    dims[d] = p->dims[d] = a == 1 ? b : a;
-  }
-  dims[batch] = p->dims[batch] = x->dims[x->rank - 2];
-  dims[batch + 1] = p->dims[batch + 2] = x->dims[x->rank - 1];
-  p->x = tt_hlo_broadcast_to(x, dims, batch + 2);
-  dims[batch] = p->dims[batch + 1] = y->dims[y->rank - 2];
-  p->y = tt_hlo_broadcast_to(y, dims, batch + 2);
+  const int32_t batch = x->rank - 2;
+  memcpy(p->dims, x->dims, (size_t)(batch + 1) * sizeof *p->dims);
+  p->dims[batch + 1] = y->dims[batch];
+  p->dims[batch + 2] = x->dims[batch + 1];
   p->rank = batch + 3;
-  return p->x && p->y;
+  p->x = x;
+  p->y = y;
+  return true;
 }
 
 // A value that lacks dim `dim` of [..., P, R, M], over it.
