@@ -7,12 +7,13 @@ enum { MAX_SPATIAL = 3, MAX_TAPS = 4 };
 enum { BILINEAR, NEAREST, BICUBIC };
 enum { PAD_ZEROS, PAD_BORDER, PAD_REFLECTION };
 
+// What lies along one dim, stacked by tap: [taps, N, L].
 typedef struct axis_taps {
   int32_t count;
-  tt_hlo position[MAX_TAPS];  // s32 [N, L], inside the image
-  tt_hlo inside[MAX_TAPS];    // whether it was
-  tt_hlo weight[MAX_TAPS], derivative[MAX_TAPS];
-  tt_hlo scale;  // d coordinate / d grid
+  tt_hlo position;            // s32, inside the image
+  tt_hlo inside;              // whether it was
+  tt_hlo weight, derivative;  // NULL: 1 and none
+  tt_hlo scale;               // d coordinate / d grid: [N, L]
 } axis_taps;
 
 typedef struct sampler {
@@ -25,6 +26,15 @@ typedef struct sampler {
 } sampler;
 
 // ---- coordinates ----
+
+// Several of one shape as one, along a new first dim.
+static tt_hlo v_stack(const tt_hlo *parts, int32_t count) {
+  tt_hlo rows[MAX_TAPS];
+  for (int32_t i = 0; i < count; i++) {
+    rows[i] = v_unsqueeze(parts[i], 0);
+  }
+  return tt_hlo_concatenate(rows, count, 0);
+}
 
 typedef struct coordinate {
   tt_hlo x, scale;  // scale: derivative by the grid's value
@@ -73,12 +83,13 @@ static tt_hlo into_image(const sampler *s, tt_hlo x, int64_t size, tt_hlo *scale
   return clip(x, size, scale);
 }
 
-static void set_tap(axis_taps *a, int32_t t, tt_hlo at, int64_t size, tt_hlo weight, tt_hlo derivative) {
+// The positions of the taps along a dim, each [N, L], as one.
+static void set_positions(axis_taps *a, const tt_hlo *at, int32_t count, int64_t size) {
   const double last = (double)(size - 1);
-  a->inside[t] = v_and(v_gec(at, 0), v_lec(at, last));
-  a->position[t] = at ? tt_hlo_convert(v_min(v_max(at, v_const(at, 0)), v_const(at, last)), TT_S32) : NULL;
-  a->weight[t] = weight;
-  a->derivative[t] = derivative;
+  tt_hlo all = v_stack(at, count);
+  a->count = count;
+  a->inside = v_and(v_gec(all, 0), v_lec(all, last));
+  a->position = all ? tt_hlo_convert(v_min(v_max(all, v_const(all, 0)), v_const(all, last)), TT_S32) : NULL;
 }
 
 static void cubic_taps(const sampler *s, axis_taps *a, tt_hlo x, int64_t size) {
@@ -87,16 +98,20 @@ static void cubic_taps(const sampler *s, axis_taps *a, tt_hlo x, int64_t size) {
   const double near[] = {A + 2, -(A + 3), 0, 1}, far[] = {A, -5 * A, 8 * A, -4 * A};
   const double near_d[] = {3 * (A + 2), -2 * (A + 3), 0}, far_d[] = {3 * A, -10 * A, 8 * A};
   tt_hlo arguments[] = {v_addc(f, 1), f, back, v_addc(back, 1)};
-  a->count = 4;
-  for (int32_t t = 0; t < 4 && f; t++) {
+  tt_hlo at[MAX_TAPS], weight[MAX_TAPS], slope[MAX_TAPS];
+  for (int32_t t = 0; t < MAX_TAPS; t++) {
     const bool is_far = t == 0 || t == 3;
-    tt_hlo weight = v_polynomial(arguments[t], is_far ? far : near, 4);
-    tt_hlo slope = v_polynomial(arguments[t], is_far ? far_d : near_d, 3);
-    tt_hlo ignored = a->scale, at = into_image(s, v_addc(base, t - 1), size, &ignored);
+    weight[t] = v_polynomial(arguments[t], is_far ? far : near, 4);
+    slope[t] = v_polynomial(arguments[t], is_far ? far_d : near_d, 3);
+    slope[t] = t < 2 ? slope[t] : v_neg(slope[t]);
+    tt_hlo ignored = a->scale;
+    at[t] = into_image(s, v_addc(base, t - 1), size, &ignored);
     // A reflected position may lie between two; the CPU truncates it.
-    set_tap(a, t, s->padding == PAD_ZEROS ? at : tt_hlo_unary(TT_FLOOR, at), size, weight,
-            t < 2 ? slope : v_neg(slope));
+    at[t] = s->padding == PAD_ZEROS ? at[t] : tt_hlo_unary(TT_FLOOR, at[t]);
   }
+  set_positions(a, at, MAX_TAPS, size);
+  a->weight = v_stack(weight, MAX_TAPS);
+  a->derivative = v_stack(slope, MAX_TAPS);
 }
 
 static void axis_of(const sampler *s, axis_taps *a, tt_hlo grid, int64_t size) {
@@ -112,66 +127,85 @@ static void axis_of(const sampler *s, axis_taps *a, tt_hlo grid, int64_t size) {
   }
   tt_hlo x = into_image(s, c.x, size, &a->scale);
   if (s->interpolation == NEAREST) {
-    a->count = 1;
-    set_tap(a, 0, tt_hlo_unary(TT_ROUND_EVEN, x), size, NULL, NULL);
+    tt_hlo at = tt_hlo_unary(TT_ROUND_EVEN, x);
+    set_positions(a, &at, 1, size);
     return;
   }
   tt_hlo base = tt_hlo_unary(TT_FLOOR, x), next = v_addc(base, 1);
-  a->count = 2;
-  set_tap(a, 0, base, size, v_sub(next, x), v_const(x, -1));
-  set_tap(a, 1, next, size, v_sub(x, base), v_const(x, 1));
+  set_positions(a, (const tt_hlo[]){base, next}, 2, size);
+  a->weight = v_stack((const tt_hlo[]){v_sub(next, x), v_sub(x, base)}, 2);
+  a->derivative = v_stack((const tt_hlo[]){v_const(x, -1), v_const(x, 1)}, 2);
 }
 
 // ---- taps ----
+// All taps of all dims as one operand, so that a module has one gather or scatter and not one a tap, of which the TPU
+// compiler takes minutes.
 
-static bool next_tap(int32_t *tap, const sampler *s) {
-  for (int32_t i = s->n - 1; i >= 0; i--) {
-    if (++tap[i] < s->axis[i].count) {
-      return true;
-    }
-    tap[i] = 0;
+static int64_t tap_count(const sampler *s) {
+  int64_t count = 1;
+  for (int32_t i = 0; i < s->n; i++) {
+    count *= s->axis[i].count;
   }
-  return false;
+  return count;
+}
+
+// Something along dim i, [taps, N, L], spread over the taps of the others: [T, N, L], T the product of the counts.
+static tt_hlo over_taps(const sampler *s, int32_t i, tt_hlo x) {
+  int64_t dims[MAX_SPATIAL + 2];
+  for (int32_t d = 0; d < s->n; d++) {
+    dims[d] = s->axis[d].count;
+  }
+  dims[s->n] = s->batch;
+  dims[s->n + 1] = s->count;
+  const int32_t mapping[] = {i, s->n, s->n + 1};
+  const int64_t flat[] = {tap_count(s), s->batch, s->count};
+  return x ? tt_hlo_reshape(tt_hlo_broadcast_in_dim(x, dims, s->n + 2, mapping), flat, 3) : NULL;
 }
 
 static tt_hlo times(tt_hlo x, tt_hlo y) { return !x ? y : !y ? x : v_mul(x, y); }
 
-// The product of the tap's weights, that of dim `derived` (or -1) replaced by its derivative.
-static tt_hlo tap_weight(const sampler *s, const int32_t *tap, int32_t derived) {
+// The product of the taps' weights, that of dim `derived` (or -1) replaced by its derivative: [T, N, L].
+static tt_hlo tap_weights(const sampler *s, int32_t derived) {
   tt_hlo w = NULL;
   for (int32_t i = 0; i < s->n; i++) {
-    const axis_taps *a = &s->axis[i];
-    w = times(w, i == derived ? a->derivative[tap[i]] : a->weight[tap[i]]);
+    w = times(w, over_taps(s, i, i == derived ? s->axis[i].derivative : s->axis[i].weight));
   }
   return w;
 }
 
-static tt_hlo tap_inside(const sampler *s, const int32_t *tap) {
-  tt_hlo inside = NULL;
-  for (int32_t i = 0; i < s->n; i++) {
-    inside = i == 0 ? s->axis[i].inside[tap[i]] : v_and(inside, s->axis[i].inside[tap[i]]);
+static tt_hlo taps_inside(const sampler *s) {
+  tt_hlo inside = over_taps(s, 0, s->axis[0].inside);
+  for (int32_t i = 1; i < s->n; i++) {
+    inside = v_and(inside, over_taps(s, i, s->axis[i].inside));
   }
   return inside;
 }
 
-// [N, L] spread over the channels: [N, C, L].
+// [T, N, L] spread over the channels: [T, N, C, L].
 static tt_hlo over_channels(tt_hlo x, const sampler *s) {
-  const int64_t dims[] = {s->batch, s->channels, s->count};
-  const int32_t mapping[] = {0, 2};
-  return x ? tt_hlo_broadcast_in_dim(x, dims, 3, mapping) : NULL;
+  const int32_t mapping[] = {0, 1, 3};
+  return x ? tt_hlo_broadcast_in_dim(x, (const int64_t[]){x->dims[0], s->batch, s->channels, s->count}, 4, mapping)
+           : NULL;
 }
 
-// Where the tap lies in the flattened image batch: [N, C, L].
-static tt_hlo tap_positions(const sampler *s, const int32_t *tap) {
+// The same [N, C, L] for each tap: [T, N, C, L].
+static tt_hlo over_each_tap(const sampler *s, tt_hlo x) {
+  const int32_t mapping[] = {1, 2, 3};
+  return x ? tt_hlo_broadcast_in_dim(x, (const int64_t[]){tap_count(s), s->batch, s->channels, s->count}, 4, mapping) : NULL;
+}
+
+// Where the taps lie in the flattened image batch: [T, N, C, L].
+static tt_hlo tap_positions(const sampler *s) {
   tt_hlo at = NULL;
   int64_t pixels = 1;
   for (int32_t i = 0; i < s->n; i++) {
-    at = at ? v_add(v_mulc(at, (double)s->image[i]), s->axis[i].position[tap[i]]) : s->axis[i].position[tap[i]];
+    tt_hlo along = over_taps(s, i, s->axis[i].position);
+    at = at ? v_add(v_mulc(at, (double)s->image[i]), along) : along;
     pixels *= s->image[i];
   }
   const tt_dtype type = v_position_type(s->batch * s->channels * pixels);
   at = over_channels(at ? tt_hlo_convert(at, type) : NULL, s);
-  tt_hlo plane = v_add(v_mulc(v_iota(at, type, 0), (double)s->channels), v_iota(at, type, 1));
+  tt_hlo plane = v_add(v_mulc(v_iota(at, type, 1), (double)s->channels), v_iota(at, type, 2));
   return v_add(at, v_mulc(plane, (double)pixels));
 }
 
@@ -239,9 +273,9 @@ static bool read_sampler(tt_rule *r, const tt_operand *x, const tt_operand *grid
   return g != NULL;
 }
 
-static tt_hlo sampled(const sampler *s, tt_hlo flat_image, const int32_t *tap) {
-  tt_hlo v = tt_take_flat(flat_image, tap_positions(s, tap));
-  return v ? v_if(over_channels(tap_inside(s, tap), s), v, v_const(v, 0)) : NULL;
+static tt_hlo sampled(const sampler *s, tt_hlo flat_image) {
+  tt_hlo v = tt_take_flat(flat_image, tap_positions(s));
+  return v ? v_if(over_channels(taps_inside(s), s), v, v_const(v, 0)) : NULL;
 }
 
 static void build_sampler(tt_rule *r) {
@@ -252,12 +286,8 @@ static void build_sampler(tt_rule *r) {
   }
   int64_t dims[MAX_SPATIAL + 2] = {s.batch, s.channels};
   memcpy(dims + 2, grid->sizes + 1, sizeof *dims * (size_t)s.n);
-  tt_hlo image = v_flat(tt_in_as(r, "input", tt_opmath(x->dtype))), sum = NULL;
-  int32_t tap[MAX_SPATIAL] = {0};
-  do {
-    tt_hlo term = times(sampled(&s, image, tap), over_channels(tap_weight(&s, tap, -1), &s));
-    sum = sum ? v_add(sum, term) : term;
-  } while (next_tap(tap, &s));
+  tt_hlo image = v_flat(tt_in_as(r, "input", tt_opmath(x->dtype)));
+  tt_hlo sum = v_reduce(TT_SUM, times(sampled(&s, image), over_channels(tap_weights(&s, -1), &s)), 0);
   tt_ret(r, 0, tt_cast(tt_hlo_reshape(sum, dims, s.n + 2), x->dtype));
 }
 
@@ -266,33 +296,22 @@ static tt_hlo image_gradient(tt_rule *r, const sampler *s, tt_hlo g, const tt_op
   for (int32_t i = 0; i < s->n; i++) {
     total *= s->image[i];
   }
-  tt_hlo sum = g ? tt_hlo_const(tt_b(r), g->dtype, 0, &total, 1) : NULL;
-  int32_t tap[MAX_SPATIAL] = {0};
-  do {
-    tt_hlo at = tap_positions(s, tap);
-    at = at ? v_if(over_channels(tap_inside(s, tap), s), at, v_const(at, -1)) : NULL;
-    tt_hlo update = times(g, over_channels(tap_weight(s, tap, -1), s));
-    sum = tt_put_flat(TT_SCATTER_ADD, sum, v_flat(at), v_flat(update));
-  } while (next_tap(tap, s));
-  return tt_hlo_reshape(sum, x->sizes, x->ndim);
+  tt_hlo at = tap_positions(s);
+  at = at ? v_if(over_channels(taps_inside(s), s), at, v_const(at, -1)) : NULL;
+  tt_hlo update = times(over_each_tap(s, g), over_channels(tap_weights(s, -1), s));
+  tt_hlo zero = g ? tt_hlo_const(tt_b(r), g->dtype, 0, &total, 1) : NULL;
+  return tt_hlo_reshape(tt_put_flat(TT_SCATTER_ADD, zero, v_flat(at), v_flat(update)), x->sizes, x->ndim);
 }
 
 static tt_hlo grid_gradient(tt_rule *r, const sampler *s, tt_hlo g, const tt_operand *x, const tt_operand *grid) {
   if (s->interpolation == NEAREST) {
     return tt_hlo_const(tt_b(r), tt_opmath(x->dtype), 0, grid->sizes, grid->ndim);
   }
-  tt_hlo image = v_flat(tt_in_as(r, "input", tt_opmath(x->dtype))), sums[MAX_SPATIAL] = {0};
-  int32_t tap[MAX_SPATIAL] = {0};
-  do {
-    tt_hlo product = v_reduce(TT_SUM, v_mul(sampled(s, image, tap), g), 1);
-    for (int32_t i = 0; i < s->n; i++) {
-      tt_hlo term = times(product, tap_weight(s, tap, i));
-      sums[i] = sums[i] ? v_add(sums[i], term) : term;
-    }
-  } while (next_tap(tap, s));
-  tt_hlo parts[MAX_SPATIAL];
+  tt_hlo image = v_flat(tt_in_as(r, "input", tt_opmath(x->dtype)));
+  tt_hlo products = v_reduce(TT_SUM, v_mul(sampled(s, image), over_each_tap(s, g)), 2), parts[MAX_SPATIAL];
   for (int32_t i = 0; i < s->n; i++) {
-    parts[s->n - 1 - i] = v_unsqueeze(times(sums[i], s->axis[i].scale), 2);
+    tt_hlo sum = v_reduce(TT_SUM, v_mul(products, tap_weights(s, i)), 0);
+    parts[s->n - 1 - i] = v_unsqueeze(times(sum, s->axis[i].scale), 2);
   }
   return tt_hlo_reshape(tt_hlo_concatenate(parts, s->n, 2), grid->sizes, grid->ndim);
 }
