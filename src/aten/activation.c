@@ -73,7 +73,7 @@ static void build_relu(tt_rule *r) {
   } else if (tt_is_barebones_unsigned(x->dtype)) {
     tt_fail_dtype(r, "clamp_min_scalar_cpu", x->dtype);
   } else {
-    tt_ret_elementwise(r, 0, tt_dtype_is_unsigned_int(x->dtype) ? x : v_max(x, v_const(x, 0)));
+    tt_ret_elementwise(r, 0, tt_dtype_is_unsigned_int(x->dtype) ? x : v_at_least(x, v_const(x, 0)));
   }
 }
 
@@ -181,7 +181,7 @@ static void build_hardtanh(tt_rule *r) {
   }
   // Integers compare with truncated bounds, as hardtanh's clamp casts them.
   tt_hlo x = tt_in(r, "self");
-  tt_ret_elementwise(r, 0, v_min(v_max(x, number(r, "min_val", x)), number(r, "max_val", x)));
+  tt_ret_elementwise(r, 0, v_at_most(v_at_least(x, number(r, "min_val", x)), number(r, "max_val", x)));
 }
 
 static void build_hardtanh_backward(tt_rule *r) {

@@ -11,6 +11,15 @@ static inline tt_hlo v_mul(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_MULTIPL
 static inline tt_hlo v_div(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_DIVIDE, x, y); }
 static inline tt_hlo v_max(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_MAXIMUM, x, y); }
 static inline tt_hlo v_min(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_MINIMUM, x, y); }
+// x, or the bound where x is below (above) it. Of equal ones x: -0 stays, which v_max would make 0.
+static inline tt_hlo v_at_least(tt_hlo x, tt_hlo low) {
+  tt_hlo y = v_max(x, low);
+  return y && tt_dtype_is_float(y->dtype) ? tt_hlo_select(tt_hlo_compare(TT_EQ, x, low), x, y) : y;
+}
+static inline tt_hlo v_at_most(tt_hlo x, tt_hlo high) {
+  tt_hlo y = v_min(x, high);
+  return y && tt_dtype_is_float(y->dtype) ? tt_hlo_select(tt_hlo_compare(TT_EQ, x, high), x, y) : y;
+}
 static inline tt_hlo v_and(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_AND, x, y); }
 static inline tt_hlo v_or(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_OR, x, y); }
 static inline tt_hlo v_xor(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_XOR, x, y); }
@@ -45,7 +54,8 @@ static inline tt_hlo v_like(tt_hlo scalar, tt_hlo like) {
 // x / c rounded once: XLA multiplies by a rounded 1 / c, so the remainder is divided too.
 static inline tt_hlo v_divc(tt_hlo x, double c) {
   tt_hlo by = v_const(x, c), q = v_div(x, by);
-  return v_if(tt_hlo_unary(TT_IS_FINITE, q), v_add(q, v_div(v_sub(x, v_mul(q, by)), by)), q);
+  tt_hlo inexact = v_and(tt_hlo_unary(TT_IS_FINITE, q), v_ne(q, v_const(q, 0)));  // -0 stays
+  return v_if(inexact, v_add(q, v_div(v_sub(x, v_mul(q, by)), by)), q);
 }
 // c[0] x^(n-1) + ... + c[n-1].
 static inline tt_hlo v_polynomial(tt_hlo x, const double *c, int32_t n) {

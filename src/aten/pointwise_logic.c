@@ -172,10 +172,10 @@ static void build_clamp_of(tt_rule *r, const char *low, const char *high) {
   }
   tt_hlo x = xs[0];
   if (has_low) {
-    x = tt_pw_binary(r, PW_MAXIMUM, x, xs[1]);
+    x = v_at_least(x, xs[1]);
   }
   if (has_high) {
-    x = tt_pw_binary(r, PW_MINIMUM, x, xs[count - 1]);
+    x = v_at_most(x, xs[count - 1]);
   }
   tt_ret_elementwise(r, 0, x);
 }

@@ -253,6 +253,16 @@ SIGNED_FORMS = {function.__name__: function for function in SIGNED} | {
     "x + -0": lambda x: x + -0.0,
     "x - x": lambda x: x - x,
     "clamp above": lambda x: x.clamp(max=0),
+    "clamp above -0": lambda x: x.clamp(max=-0.0),
+    "clamp below": lambda x: x.clamp(min=0),
+    "clamp to zero": lambda x: x.clamp(0, 0),
+    "clamp by tensors": lambda x: x.clamp(torch.zeros(1, device=x.device), -torch.zeros(1, device=x.device)),
+    "clamp each": lambda x: torch._foreach_clamp_max(torch._foreach_clamp_min([x], 0.0), -0.0)[0],
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "hardtanh": lambda x: F.hardtanh(x, -0.0, 0.0),
+    "round decimals": lambda x: torch.round(x / 100, decimals=1),
+    "round tens": lambda x: torch.round(x, decimals=-1),
     "sum": lambda x: x.sum(),
     "prod": lambda x: x[:2].prod(),
     "sum of zeros": lambda x: x[:2].sum(0),
@@ -287,8 +297,8 @@ SIGNED_FORMS = {function.__name__: function for function in SIGNED} | {
 }
 
 
-# Not among them: what takes the greater of 0.0 and -0.0 with a constant (relu, clamp), which is either, and sums of
-# nothing but -0.0, which start at 0.0 on the device.
+# Not among them: the greatest of 0.0 and -0.0 (max, cummax, fmax), which on the CPU is the one or the other by its place,
+# and the sum of a single -0.0, which is 0.0 on the CPU.
 @pytest.mark.parametrize("name", SIGNED_FORMS)
 def test_signs_of_zeros(name):
     actual, expected = both(SIGNED_FORMS[name], torch.tensor([0.0, -0.0, 1.0, -1.0]))
