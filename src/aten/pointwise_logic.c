@@ -10,7 +10,7 @@ static void build_compare(tt_rule *r) {
   tt_dtype dtype = tt_binary_in(r, "self", "other", &x, &y);
   bool ordered = kind != TT_EQ && kind != TT_NE;
   if (ordered && (tt_dtype_is_complex(dtype) || tt_is_barebones_unsigned(dtype))) {
-    tt_fail_dtype(r, names[kind], dtype);
+    tt_fail(r, TT_ERR_NOT_IMPLEMENTED, "\"%s\" not implemented for '%s'", names[kind], tt_type_name(dtype));
     return;
   }
   tt_ret_elementwise(r, 0, tt_hlo_compare((tt_hlo_compare_kind)kind, x, y));
@@ -146,7 +146,7 @@ static void build_masked_fill(tt_rule *r) {
 static void build_clamp_of(tt_rule *r, const char *low, const char *high) {
   const char *names[3] = {"self", low, high};
   tt_dtype dtype = tt_result_type(r, names, 3);
-  if (tt_failed(r)) {
+  if (tt_failed(r) || !tt_result_fits(r, dtype)) {
     return;
   }
   if (tt_dtype_is_complex(dtype)) {

@@ -210,13 +210,18 @@ tt_hlo tt_pw_unary(tt_rule *r, int32_t kind, tt_hlo x) {
 
 static void build_unary(tt_rule *r) { tt_ret_elementwise(r, 0, tt_pw_unary(r, tt_rule_kind(r), tt_in(r, "self"))); }
 
-// out= may have the complex operand's type too.
+// out= may have the complex operand's type too. The magnitude of complex numbers is laid out as they are, strides of dims
+// of size 1 as well.
 static void build_abs(tt_rule *r) {
   const tt_operand *x = tt_operand_of(r, "self"), *out = tt_operand_of(r, "out");
   bool castable =
       x && out && tt_dtype_is_complex(x->dtype) && (out->dtype == x->dtype || tt_dtype_is_float(out->dtype));
   tt_accept_out_dtype(r, castable ? TT_OUT_CAST : TT_OUT_EXACT);
-  build_unary(r);
+  if (x && !out && tt_dtype_is_complex(x->dtype)) {
+    tt_ret_like(r, 0, tt_pw_unary(r, PW_ABS, tt_in(r, "self")), "self");
+  } else {
+    build_unary(r);
+  }
 }
 
 // ---- predicates: bool results ----

@@ -175,6 +175,15 @@ static const char *sizes_text(tt_rule *r, const int64_t *sizes, int32_t ndim) {
   return copy ? copy : "";
 }
 
+static bool fits(tt_rule *r, tt_dtype result, tt_dtype target) {
+  if (!tt_can_cast(result, target)) {
+    tt_fail(r, TT_ERR_RUNTIME, "result type %s can't be cast to the desired output type %s", tt_type_name(result),
+            tt_type_name(target));
+    return false;
+  }
+  return true;
+}
+
 // Whether a written tensor may have the dtype `dtype`. In-place results may always be cast.
 static bool accepts_dtype(tt_rule *r, tt_hlo value, tt_dtype dtype, tt_out_dtype accepted) {
   if (value->dtype == dtype || accepted == TT_OUT_ANY) {
@@ -185,12 +194,7 @@ static bool accepts_dtype(tt_rule *r, tt_hlo value, tt_dtype dtype, tt_out_dtype
             tt_type_name(dtype));
     return false;
   }
-  if (!tt_can_cast(value->dtype, dtype)) {
-    tt_fail(r, TT_ERR_RUNTIME, "result type %s can't be cast to the desired output type %s", tt_type_name(value->dtype),
-            tt_type_name(dtype));
-    return false;
-  }
-  return true;
+  return fits(r, value->dtype, dtype);
 }
 
 static const int64_t *dense_strides(tt_rule *r, tt_hlo value, const int32_t *order, bool zero_strides) {
@@ -275,6 +279,20 @@ static bool ret_is_write(tt_rule *r, int32_t i, tt_hlo value, tt_out_dtype usual
     write_tensor(r, i, r->call->first_tensor[alias], is_out, accepted, value);
   }
   return true;
+}
+
+bool tt_result_fits(tt_rule *r, tt_dtype result) {
+  const int32_t alias = alias_of(r, 0);
+  if (alias < 0 || r->call->args[alias].tag != TT_ARG_TENSOR || r->call->op->args[alias].is_out) {
+    return true;
+  }
+  return fits(r, result, (tt_dtype)r->call->tensors[r->call->first_tensor[alias]].tensor->dtype);
+}
+
+void tt_fail_dtype(tt_rule *r, const char *kernel, tt_dtype dtype) {
+  if (tt_result_fits(r, dtype)) {
+    tt_fail(r, TT_ERR_NOT_IMPLEMENTED, "\"%s\" not implemented for '%s'", kernel, tt_type_name(dtype));
+  }
 }
 
 void tt_ret(tt_rule *r, int32_t i, tt_hlo value) {

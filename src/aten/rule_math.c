@@ -69,10 +69,6 @@ void tt_fail_overflow(tt_rule *r, tt_dtype dtype) {
   tt_fail(r, TT_ERR_RUNTIME, "value cannot be converted to type %s without overflow", name);
 }
 
-void tt_fail_dtype(tt_rule *r, const char *kernel, tt_dtype dtype) {
-  tt_fail(r, TT_ERR_NOT_IMPLEMENTED, "\"%s\" not implemented for '%s'", kernel, tt_type_name(dtype));
-}
-
 bool tt_is_integral(tt_dtype d) { return d == TT_PRED || tt_dtype_is_int(d); }
 bool tt_is_barebones_unsigned(tt_dtype d) { return d == TT_U16 || d == TT_U32 || d == TT_U64; }
 static bool is_float8(tt_dtype d) { return d == TT_F8E4M3FN || d == TT_F8E5M2; }

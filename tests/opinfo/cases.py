@@ -37,7 +37,10 @@ class CheckCase(TestCase):
             type(self).result = {"status": "skip", "reason": why}
             raise unittest.SkipTest(why)
         options = self.options
-        runner = kind(subject, dtype, samples=options.samples, budget=options.budget, **options.progress, **more)
+        arguments = dict(samples=options.samples, budget=options.budget, **options.progress, **more)
+        if torch.tpu.eager_mode() == torch.tpu.EagerMode.FUSED:
+            self.rehearse(kind, subject, dtype, arguments)
+        runner = kind(subject, dtype, **arguments)
         try:
             result = runner()
         except Exception as error:  # of a generator of samples, or of the harness
@@ -49,6 +52,14 @@ class CheckCase(TestCase):
         text = describe(result)
         if text:
             self.fail(text)
+
+    @staticmethod
+    def rehearse(kind, subject, dtype, arguments):
+        """Runs the check until its programs are known to the fused engine, which then has compiled them."""
+        for _ in range(2):
+            with contextlib.suppress(Exception):  # what it finds is found once more
+                kind(subject, dtype, **arguments)()
+            torch.tpu.wait_for_compiles()
 
 
 def describe(result):

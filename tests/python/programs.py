@@ -716,6 +716,14 @@ def run_program(choices, length=14, check_always=False):
     return p
 
 
+def run_fused(seed, times=3):
+    """Runs a program until it is known: what ran step by step is then compiled as one, and runs as that."""
+    for _ in range(times):
+        program = run_program(Choices(seed))
+        torch.tpu.wait_for_compiles()
+    return program
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=5000)
@@ -723,7 +731,7 @@ def main():
     parser.add_argument("--first", type=int, help="the first of the seeds (new ones if it is not given)")
     parser.add_argument("--shard", default="0/1", help="K/N: every N-th seed, from the K-th")
     parser.add_argument("--resume", action="store_true", help="the seeds of the last run that are not done")
-    parser.add_argument("--mode", default="strict", choices=("strict", "debug"))
+    parser.add_argument("--mode", default="strict", choices=("strict", "debug", "fused"))
     parser.add_argument("--output", default="build/programs/results.jsonl")
     options = parser.parse_args()
     torch.tpu.set_eager_mode(options.mode)
@@ -757,7 +765,7 @@ def main():
             log.flush()
             error = None
             try:
-                run_program(Choices(seed))
+                run_fused(seed) if options.mode == "fused" else run_program(Choices(seed))
             except Mismatch as mismatch:
                 error = str(mismatch)
                 failed.append(seed)

@@ -4,6 +4,7 @@ import importlib.util
 import warnings
 
 import pytest
+import torch
 
 from helpers import ROOT
 
@@ -39,6 +40,15 @@ def test_case(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         CASES[name]("tpu")
+
+
+@pytest.mark.skipif(not CASES, reason="there is no ../shared/cases/backend_cases.py beside this checkout")
+@pytest.mark.parametrize("name", list(parameters()) or ["none"])
+def test_case_in_fused(name):
+    with torch.tpu.set_eager_mode("fused"):
+        for _ in range(3):  # the third time a program runs that was compiled as a whole
+            test_case(name)
+            torch.tpu.wait_for_compiles()
 
 
 def test_expected_failures_are_cases():

@@ -302,6 +302,22 @@ def test_odd_operands(name):
         ODD[name]("tpu")
 
 
+@pytest.mark.parametrize("name", ["copysign_", "clamp_min_", "fmod_", "lt_", "logaddexp_", "bitwise_and_", "lerp_"])
+def test_in_place_with_a_result_that_does_not_fit(name):
+    """The class of the error is the CPU's where the result has no kernel and the tensor can't hold it."""
+    for dtype in (torch.bool, torch.int64, torch.bfloat16):
+        for other in (torch.float32, torch.complex64):
+            classes = []
+            for device in ("cpu", "tpu"):
+                x, y = torch.ones(3, dtype=dtype, device=device), torch.ones(3, dtype=other, device=device)
+                try:
+                    getattr(x, name)(y, *([0.5] if name == "lerp_" else []))
+                    classes.append(None)
+                except Exception as error:
+                    classes.append(type(error))
+            assert classes[0] == classes[1], (name, dtype, other)
+
+
 def test_workspace_of_another_cell():
     for workspace in (torch.zeros((), device="tpu"), torch.zeros(2, 16, device="tpu")):
         with pytest.raises(RuntimeError, match="workspace"):

@@ -192,6 +192,9 @@ def test_strides_of_empty_and_thin_results(layout):
     for name, function in RESULTS.items():
         strides = [function(LAYOUTS[layout](torch.zeros(4, 4, device=d))).stride() for d in ("cpu", "tpu")]
         assert strides[0] == strides[1], (name, strides)
+    complex_zeros = [torch.zeros(4, 4, dtype=torch.complex64, device=d) for d in ("cpu", "tpu")]
+    strides = [LAYOUTS[layout](x).abs().stride() for x in complex_zeros]
+    assert strides[0] == strides[1], strides
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float16], ids=str)
