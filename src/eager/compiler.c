@@ -38,7 +38,7 @@ static tt_status *build(const request *r, tt_record **out_record) {
   }
   atomic_init(&record->refs, 1);
   record->op = &fused_op;
-  tt_status *status = tt_stretch_lower(r->stretch, &record->lowered);
+  tt_status *status = tt_stretch_lower(r->stretch, tt_the_runtime.is_cpu, &record->lowered);
   if (!status && record->lowered.text) {
     status = tt_record_compile(record, r->engine);
     free(record->lowered.text);

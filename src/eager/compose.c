@@ -120,6 +120,7 @@ typedef struct composer {
   origin *values;  // by number
   int32_t value_count, outside_count;
   int32_t *outside;  // numbers
+  bool for_cpu, *marks;  // marks: [values], of find_overlap
   int32_t pack_counts[TT_DTYPE_COUNT], pack_at[TT_DTYPE_COUNT];
   tt_strbuf main, text;
 } composer;
@@ -235,7 +236,94 @@ static void put_types(tt_strbuf *out, const span *types, int32_t count) {
   tt_strbuf_puts(out, ")");
 }
 
-static void put_step(composer *c, int32_t i) {
+// ---- updates that read what they overwrite (overlap.c) ----
+// Whether what step i has as `param`, other than the value `base` itself, is made of elements of `base`.
+static tt_status *find_overlap(composer *c, int32_t i, int32_t base, bool *out_overlaps) {
+  memset(c->marks, 0, sizeof *c->marks * (size_t)c->value_count);
+  c->marks[base] = true;
+  *out_overlaps = false;
+  int32_t number = base + 1;
+  for (int32_t j = c->values[base].step + 1; j <= i; j++) {
+    const tt_lowered *l = &c->stretch->records[j]->lowered;
+    bool *params = tt_arena_alloc(c->arena, sizeof *params * (size_t)(l->param_count + 1)), reaches = false;
+    if (!params) {
+      return no_memory();
+    }
+    const int32_t *source = c->stretch->sources[j];
+    for (int32_t p = 0; p < l->param_count; p++) {
+      params[p] = l->params[p].kind == TT_PARAM_SLOT && c->marks[*source++];
+      reaches = reaches || (params[p] && (j < i || source[-1] != base));
+    }
+    if (j == i) {
+      *out_overlaps = reaches;
+    } else if (reaches) {
+      TT_TRY(tt_text_reaches(l->text, params, l->param_count, &reaches));
+    }
+    for (; number < c->value_count && c->values[number].step <= j; number++) {
+      c->marks[number] = reaches && c->values[number].step == j;
+    }
+  }
+  return NULL;
+}
+
+static int32_t whole_number_of(const tt_lowered *l) {
+  for (int32_t p = 0; p < l->param_count; p++) {
+    if (l->params[p].kind != TT_PARAM_SLOT && l->params[p].kind != TT_PARAM_RANDOM && l->params[p].dtype == TT_S32) {
+      return p;
+    }
+  }
+  return -1;
+}
+
+// Names the base of an update anew, `%gSTEP_PARAM`, by a choice between it and something else that only running the
+// program decides: the base is then no operand of the update's fusion, which takes memory of its own.
+static tt_status *put_guard(composer *c, int32_t i, int32_t p, int32_t base) {
+  const int32_t number = whole_number_of(&c->stretch->records[i]->lowered);
+  if (number < 0) {
+    return tt_error(TT_ERR_INTERNAL, "an update of %s has no start", c->stretch->records[i]->op->name);
+  }
+  tt_strbuf *out = &c->main;
+  tt_strbuf_printf(out, "    %%g%d_%dl = stablehlo.constant dense<-2147483648> : tensor<i32>\n", i, p);
+  tt_strbuf_printf(out, "    %%g%d_%dp = stablehlo.compare GE, %%n%d_%d, %%g%d_%dl, SIGNED : ", i, p, i, number, i, p);
+  tt_strbuf_puts(out, "(tensor<i32>, tensor<i32>) -> tensor<i1>\n");
+  tt_strbuf_printf(out, "    %%g%d_%dr = stablehlo.reverse ", i, p);
+  put_value(c, out, base);
+  tt_strbuf_puts(out, ", dims = [0] : ");
+  put_span(out, c->values[base].type);
+  tt_strbuf_printf(out, "\n    %%g%d_%d = stablehlo.select %%g%d_%dp, ", i, p, i, p);
+  put_value(c, out, base);
+  tt_strbuf_printf(out, ", %%g%d_%dr : tensor<i1>, ", i, p);
+  put_span(out, c->values[base].type);
+  tt_strbuf_puts(out, "\n");
+  return NULL;
+}
+
+// The parameter of step i that is guarded, or -1.
+static tt_status *guard_base(composer *c, int32_t i, int32_t *out_param) {
+  const tt_lowered *l = &c->stretch->records[i]->lowered;
+  const int32_t *source = c->stretch->sources[i];
+  *out_param = -1;
+  if (!c->for_cpu || !strstr(l->text, "stablehlo.dynamic_update_slice")) {
+    return NULL;
+  }
+  for (int32_t p = 0; p < l->param_count; p++) {
+    if (l->params[p].kind != TT_PARAM_SLOT) {
+      continue;
+    }
+    const int32_t base = *source++;
+    bool overlaps = false;
+    if (l->params[p].aliased) {
+      TT_TRY(find_overlap(c, i, base, &overlaps));
+    }
+    if (overlaps) {
+      *out_param = p;
+      return put_guard(c, i, p, base);
+    }
+  }
+  return NULL;
+}
+
+static tt_status *put_step(composer *c, int32_t i) {
   const tt_lowered *l = &c->stretch->records[i]->lowered;
   const function *f = &c->functions[c->function_of[i]];
   const int32_t *source = c->stretch->sources[i];
@@ -245,21 +333,29 @@ static void put_step(composer *c, int32_t i) {
       put_literal(c, i, p, &l->params[p]);
     }
   }
+  int32_t guarded;
+  TT_TRY(guard_base(c, i, &guarded));
   tt_strbuf_printf(out, l->output_count > 1 ? "    %%s%d:%d = " : "    %%s%d = ", i, l->output_count);
   tt_strbuf_printf(out, "func.call @f%d(", c->function_of[i]);
   for (int32_t p = 0; p < l->param_count; p++) {
     tt_strbuf_puts(out, p ? ", " : "");
-    if (l->params[p].kind == TT_PARAM_SLOT) {
-      put_value(c, out, *source++);
-    } else {
+    if (l->params[p].kind != TT_PARAM_SLOT) {
       tt_strbuf_printf(out, "%%n%d_%d", i, p);
+      continue;
     }
+    if (p == guarded) {
+      tt_strbuf_printf(out, "%%g%d_%d", i, p);
+    } else {
+      put_value(c, out, *source);
+    }
+    source++;
   }
   tt_strbuf_puts(out, ") : ");
   put_types(out, f->parameters, l->param_count);
   tt_strbuf_puts(out, " -> ");
   put_types(out, f->results, l->output_count);
   tt_strbuf_puts(out, "\n");
+  return NULL;
 }
 
 // ---- what the program takes and gives ----
@@ -384,6 +480,10 @@ static void put_return(composer *c) {
 static tt_status *compose(composer *c) {
   TT_TRY(find_functions(c));
   TT_TRY(number_values(c));
+  c->marks = tt_arena_alloc(c->arena, sizeof *c->marks * (size_t)(c->value_count + 1));
+  if (!c->marks) {
+    return no_memory();
+  }
   count_packs(c);
   TT_TRY(list_params(c));
   TT_TRY(list_outputs(c));
@@ -391,7 +491,7 @@ static tt_status *compose(composer *c) {
     return NULL;  // nothing of it is needed
   }
   for (int32_t i = 0; i < c->stretch->count; i++) {
-    put_step(c, i);
+    TT_TRY(put_step(c, i));
   }
   put_return(c);
   put_signature(c);
@@ -427,10 +527,10 @@ static tt_status *compose(composer *c) {
   return NULL;
 }
 
-tt_status *tt_stretch_lower(const tt_stretch *stretch, tt_lowered *lowered) {
+tt_status *tt_stretch_lower(const tt_stretch *stretch, bool for_cpu, tt_lowered *lowered) {
   tt_arena arena = {0};
   *lowered = (tt_lowered){.resize_arg = -1, .generator_arg = -1};
-  composer c = {.stretch = stretch, .lowered = lowered, .arena = &arena};
+  composer c = {.stretch = stretch, .for_cpu = for_cpu, .lowered = lowered, .arena = &arena};
   tt_status *status = compose(&c);
   tt_strbuf_free(&c.main);
   tt_strbuf_free(&c.text);

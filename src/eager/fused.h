@@ -59,7 +59,10 @@ void tt_stretch_free(tt_stretch *stretch);
 // The module that runs the stretch, and what its parameters and results are: parameters TT_PARAM_SLOT (index: the
 // number of a value from outside), then TT_PARAM_NUMBER (index: how many numbers of the dtype); results
 // TT_OUTPUT_RESULT (index: the number of the value) and TT_OUTPUT_ASSERT. Needs no lock. `lowered` is the caller's.
-TT_MUST_USE tt_status *tt_stretch_lower(const tt_stretch *stretch, tt_lowered *lowered);
+// for_cpu: as XLA:CPU needs it (overlap.c).
+TT_MUST_USE tt_status *tt_stretch_lower(const tt_stretch *stretch, bool for_cpu, tt_lowered *lowered);
+// Whether elements of the marked parameters of a module can reach a result of it within one fusion of XLA:CPU.
+TT_MUST_USE tt_status *tt_text_reaches(const char *text, const bool *params, int32_t param_count, bool *out_reaches);
 
 // ---- compiler: one thread for all devices ----
 // Compiles a variant in the background and makes it ready. Takes the stretch. No lock needed.

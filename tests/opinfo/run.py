@@ -96,8 +96,12 @@ def arguments(argv=None):
     add("--budget", type=float, default=30, help="seconds after which a check takes no further sample")
     add("--timeout", type=float, default=120, help="seconds after which a worker is killed")
     add("--minutes", type=float, help="stop starting tests after this long")
-    add("--mode", choices=("debug", "strict", "fused"), help="the eager mode: debug waits for each operator; fused checks all "
-        "three times, so that at the end programs run that were recorded before")
+    add(
+        "--mode",
+        choices=("debug", "strict", "fused"),
+        help="the eager mode: debug waits for each operator; fused checks all "
+        "three times, so that at the end programs run that were recorded before",
+    )
     add("--default-options", action="store_true", help="the compiler's own options instead of the fastest to compile")
     add("--again", type=lambda text: set(text.split(",")), default=set(), help="repeat results of these statuses")
     add("--fresh", action="store_true", help="forget earlier results")

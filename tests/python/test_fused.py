@@ -172,6 +172,41 @@ def test_writes_and_views_inside_a_program():
     assert launched[-1] < launched[0]
 
 
+# Writes whose values are read from other places of what they overwrite: XLA:CPU, given them in one program, would read
+# what is overwritten already.
+SHIFTS = {
+    "clones": lambda x: (x[1:].copy_(x[:-1].clone()), x[2:].copy_(x[:-2].clone())),
+    "expressions": lambda x: (x[1:].copy_(x[:-1] * 2), x[:3].copy_(x[1:4] + 1), x[2:].copy_(x[:-2] - 1)),
+    "flips": lambda x: (x[1:].copy_(x.flip(0)[1:]), x[:3].copy_(x.flip(0)[:3])),
+    "a walk": lambda x: [x[i : i + 2].copy_(x[i - 1 : i + 1] + 1) for i in range(1, 4)],
+    "fills between": lambda x: (x[1:3].fill_(5), x[2:].copy_(x[:-2].clone()), x[0:1].zero_(), x[1:] + x[:-1]),
+    "strides": lambda x: (x[1:6:2].copy_(x[:3].clone()), x[0:1].fill_(3)),
+    "sums": lambda x: (x[1:].copy_(x.cumsum(0)[:-1]), x[:2].copy_(x.sum(0, keepdim=True).expand_as(x[:2]))),
+    "scatters": lambda x: (x.index_copy_(0, torch.arange(1, 4, device=x.device), x[:3].clone()), x[1:].add_(x[:1])),
+    "views of one place": lambda x: (x[1:4].mul_(2), x[2:5].add_(1), x[0:2].mul_(3)),
+    "through other tensors": lambda x: (
+        torch.stack([x, x])[0, 1:].mul_(2),
+        x[1:].copy_((x[:-1] + x[1:]) / 2),
+        x[0].zero_(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+@pytest.mark.parametrize("shape", [(7,), (1000,), (6, 5)], ids=str)
+def test_writes_that_read_what_they_overwrite(name, shape):
+    def shift(device):
+        x = torch.arange(1.0, 1 + torch.Size(shape).numel()).reshape(shape).cos().to(device)
+        SHIFTS[name](x)
+        return x.cpu()
+
+    expected = shift("cpu")
+    results, launched, _ = turns(lambda turn: shift("tpu"), 3)
+    for result in results:
+        torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
+    assert launched[-1] <= 2  # as one program
+
+
 def test_random_numbers_are_those_of_strict():
     def draw(mode):
         with torch.tpu.set_eager_mode(mode):
