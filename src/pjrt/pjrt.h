@@ -111,7 +111,7 @@ int32_t tt_pjrt_topology_device_count(const tt_pjrt_topology *topology);
 typedef struct tt_pjrt_aot_result {
   void *serialized;  // malloc'ed; release with tt_pjrt_aot_result_free
   size_t serialized_size;
-  void *optimized;  // the HloProto that the compiler made code of; NULL where the plugin gives none
+  void *optimized;  // what the compiler made code of: field 1 is an HloModuleProto; NULL where the plugin gives none
   size_t optimized_size;
   int64_t argument_bytes, output_bytes, temp_bytes, code_bytes;
 } tt_pjrt_aot_result;

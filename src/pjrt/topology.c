@@ -67,14 +67,14 @@ int32_t tt_pjrt_topology_device_count(const tt_pjrt_topology *topology) { return
 // A plugin need not have it, nor know the program in this form: then there is none.
 static tt_status *read_optimized(const PJRT_Api *api, PJRT_Executable *executable, tt_pjrt_aot_result *result) {
   PJRT_Program program = {.struct_size = PJRT_Program_STRUCT_SIZE};
-  PJRT_Executable_OptimizedProgram_Args args = {.struct_size = PJRT_Executable_OptimizedProgram_Args_STRUCT_SIZE,
-                                                .executable = executable,
-                                                .program = &program};
+  PJRT_Executable_OptimizedProgram_Args args = {
+      .struct_size = PJRT_Executable_OptimizedProgram_Args_STRUCT_SIZE, .executable = executable, .program = &program};
   if (!api->PJRT_Executable_OptimizedProgram) {
     return NULL;
   }
   PJRT_Error *error = api->PJRT_Executable_OptimizedProgram(&args);
-  if (error || !program.code_size || program.code_size > PTRDIFF_MAX || program.format_size != 3 ||
+  // "hlo" or "hlo_with_config"
+  if (error || !program.code_size || program.code_size > PTRDIFF_MAX || program.format_size < 3 || !program.format ||
       memcmp(program.format, "hlo", 3) != 0) {
     tt_pjrt_drop_error(api, error);
     return NULL;

@@ -2,9 +2,10 @@
 //
 //   tpu_compile LIBTPU.so TOPOLOGY [FOLDER]    reads paths of modules from stdin, a line each
 //
-// With FOLDER, the optimized program of a/b.mlir is kept as FOLDER/b.hlo.pb, an HloProto. Answers each with lines on stdout: "begin PATH", then "ok MILLISECONDS PATH" (of CPU time, which does not depend on
-// what else the machine does) or "error PATH MESSAGE" (a new line in the message is written \n). The compiler may end
-// the process; whoever reads knows from the "begin" on which module.
+// With FOLDER, the optimized program of a/b.mlir is kept as FOLDER/b.hlo.pb, an HloProto. Answers each with lines on
+// stdout: "begin PATH", then "ok MILLISECONDS PATH" (of CPU time, which does not depend on what else the machine does)
+// or "error PATH MESSAGE" (a new line in the message is written \n). The compiler may end the process; whoever reads
+// knows from the "begin" on which module.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
