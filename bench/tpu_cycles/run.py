@@ -21,11 +21,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "tpu"), str(Path(__file__).parent)]
 
-import models
-from child import Child
-from collect import environment
-
-from check import libtpu
+import models  # noqa: E402
+from collect import environment  # noqa: E402
+from compiler import compiler, libtpu  # noqa: E402
 
 TOPOLOGIES = ("v5e:1x1", "v6e:1x1", "tpu7x:2x2x1")
 MODES = ("strict", "fused")
@@ -58,9 +56,8 @@ def compile_all(options, topology, paths):
     """Compiles what was not yet; by stem the file of the optimized program, or None."""
     folder = options.folder / f"libtpu-{version('libtpu')}" / topology.replace(":", "-")
     folder.mkdir(parents=True, exist_ok=True)
-    variables = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
-    command = [options.binaries / "tpu_compile", libtpu(), topology, folder]
-    child = Child(command, variables, options.folder / "compile.log", LIMIT)
+    binary, log = options.binaries / "tpu_compile", options.folder / "compile.log"
+    child = compiler(binary, topology, log, LIMIT, keep=folder)
     programs = {}
     for path in paths:
         program = folder / f"{path.stem}.hlo.pb"
@@ -93,10 +90,9 @@ def step_cost(launches, programs, cost):
         for item in each["top"]:
             runs = times * item["times"]
             name = item["name"].rstrip("0123456789.")
-            groups[f"{item['opcode']} {name}"].update(
-                runs=runs, cycles=runs * item["cycles"], bytes=runs * item["bytes"]
-            )
-            dearest.append((runs * item["cycles"], runs, f"{item['name']} of {stem}"))
+            cycles = runs * item["cycles"]
+            groups[f"{item['opcode']} {name}"].update(runs=runs, cycles=cycles, bytes=runs * item["bytes"])
+            dearest.append((cycles, runs, f"{item['name']} of {stem}"))
     return {
         "launches": len(launches),
         "programs": len(count),
