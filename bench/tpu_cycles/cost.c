@@ -347,9 +347,9 @@ static void spread(program *p, const computation *c, tt_cost *cost) {
 // ---- the sums ----
 // What moves no bytes itself.
 static bool moves_nothing(const instruction *i) {
-  static const char *const free_ones[] = {"parameter", "constant",      "get-tuple-element", "tuple",     "bitcast",
-                                          "while",     "call",          "conditional",       "after-all", "opt-barrier",
-                                          "iota",      "add-dependency"};
+  static const char *const free_ones[] = {
+      "parameter",   "constant",  "get-tuple-element", "tuple", "bitcast",        "while",       "call",
+      "conditional", "after-all", "opt-barrier",       "iota",  "add-dependency", "async-update"};
   for (size_t k = 0; k < sizeof free_ones / sizeof *free_ones; k++) {
     if (is(i->opcode, free_ones[k])) {
       return true;

@@ -133,13 +133,18 @@ def llama(layers, width, heads, groups, hidden, length, batch, vocabulary=1024):
     return language(Llama(vocabulary, length, layers, width, heads, groups, hidden), batch, length, vocabulary)
 
 
+def mlp():
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    return model, torch.zeros(4, 8), torch.zeros(4, dtype=torch.int64)
+
+
 def image(batch):
     return resnet(10, 32), torch.zeros(batch, 3, 32, 32), torch.zeros(batch, dtype=torch.int64)
 
 
 # name: (what it is, function that makes model, input and target)
 MODELS = {
-    "tiny": ("GPT, 1 layer, width 16, 2 heads, sequence 8, batch 2", lambda: gpt(1, 16, 2, 8, 2, 32)),
+    "mlp": ("two layers, width 16, batch 4", mlp),
     "gpt-s": ("GPT, 4 layers, width 64, 4 heads, sequence 32, batch 4", lambda: gpt(4, 64, 4, 32, 4)),
     "gpt-m": ("GPT, 6 layers, width 192, 6 heads, sequence 128, batch 16", lambda: gpt(6, 192, 6, 128, 16)),
     "llama": (
