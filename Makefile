@@ -7,6 +7,7 @@ PYTEST_ARGS ?=
 OPINFO_ARGS ?=
 PROGRAMS_ARGS ?= --count 5000
 TPU_ARGS ?=
+CYCLES_ARGS ?=
 # A folder with env.sh and an environment that has the peer, for bench.
 PEER_ENV ?=
 
@@ -23,7 +24,7 @@ PLUGINS := TT_TEST_FAKE_PLUGIN=$(abspath $(BUILD))/release/lib/fake_pjrt.so \
            TT_TEST_COUNT_PLUGIN=$(abspath $(BUILD))/release/lib/count_pjrt.so
 
 .PHONY: all setup setup-hf setup-tpu setup-jax build test test-c test-asan test-tsan test-py test-tpu test-wheel opinfo \
-        programs check-tpu demo bench wheel lint format clean distclean help
+        programs check-tpu tpu-cycles demo bench wheel lint format clean distclean help
 
 all: build
 
@@ -35,6 +36,7 @@ help:
 	@echo "make opinfo    every operator, module and optimizer against the CPU, with a table; goes on where it stopped"
 	@echo "make programs  random programs of views and writes against the CPU, with new seeds (PROGRAMS_ARGS)"
 	@echo "make check-tpu every rule with the compiler of real TPUs (no TPU needed); goes on where it stopped (TPU_ARGS)"
+	@echo "make tpu-cycles what training steps cost by the TPU compiler's estimate, strict and fused (CYCLES_ARGS)"
 	@echo "make setup-hf | setup-tpu | setup-jax    optional packages"
 
 # --- Environment ----------------------------------------------------------------------------------------------------
@@ -100,6 +102,11 @@ check-tpu: build $(TPU)
 test-tpu: build
 	@$(MAKE) --no-print-directory $(TPU) || echo "test-tpu: libtpu could not be installed"
 	@$(PY) tests/tpu/check.py --slice 180
+
+# Strict against fused by the TPU compiler's estimate. Results: build/bench/tpu_cycles.json, docs/reference/tpu_cycles.md.
+tpu-cycles: build
+	@$(MAKE) --no-print-directory $(TPU) || echo "tpu-cycles: libtpu could not be installed"
+	@$(PY) bench/tpu_cycles/run.py --report $(CYCLES_ARGS)
 
 # PyTorch's databases of operators, modules and optimizers against the CPU: all of it; `test-py` has a part. Goes on where
 # it stopped. Results: build/opinfo; the table: docs/reference/operators.md. OPINFO_ARGS=--default-options runs it with

@@ -14,7 +14,7 @@ tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
   tt_runtime *rt = &tt_the_runtime;
   tt_pjrt_compile_options options = {rt->option_names, rt->option_values, rt->option_count};
   TT_LOG(DEBUG, "%s\n%s", record->op->name, record->lowered.text);
-  tt_dump_module(record->op->rule->name, record->lowered.text);
+  tt_dump_module(record);
   uint64_t begin = tt_time_ns();
   tt_trace_begin("compile");
   tt_status *status = tt_pjrt_compile(rt->client, record->lowered.text, strlen(record->lowered.text), &options,

@@ -1,8 +1,11 @@
 // TORCH_TPU_DUMP_MODULES=FOLDER: every module that is compiled, as a file named by the rule that built it and by a hash
 // of its text. tests/tpu/ gives them to the TPU compiler; docs/design/tpu.md says why it is done this way.
+//
+// TORCH_TPU_DUMP_LAUNCHES=FILE beside it: a line for each launch, the name of the module's file.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,14 +36,15 @@ static void file_name(char *out, size_t size, const char *rule, uint64_t hash) {
   }
 }
 
-void tt_dump_module(const char *rule, const char *text) {
-  const char *folder = getenv("TORCH_TPU_DUMP_MODULES");
+void tt_dump_module(tt_record *record) {
+  const char *folder = getenv("TORCH_TPU_DUMP_MODULES"), *text = record->lowered.text;
   if (!folder || !*folder) {
     return;
   }
   size_t size = strlen(text);
   char name[256], path[PATH_MAX], temporary[PATH_MAX + 32];
-  file_name(name, sizeof name, rule, tt_hash_bytes(text, size, 0));
+  record->module_hash = tt_hash_bytes(text, size, 0);
+  file_name(name, sizeof name, record->op->rule->name, record->module_hash);
   int length = snprintf(path, sizeof path, "%s/%s", folder, name);
   if (length < 0 || (size_t)length >= sizeof path || !access(path, F_OK)) {
     return;
@@ -56,5 +60,35 @@ void tt_dump_module(const char *rule, const char *text) {
   if (!good || rename(temporary, path)) {
     TT_LOG_ONCE(WARN, "TORCH_TPU_DUMP_MODULES: %s: %s", path, strerror(good ? errno : error));
     unlink(temporary);
+  }
+}
+
+// ---- launches ----
+static pthread_once_t launches_once = PTHREAD_ONCE_INIT;
+static int launches_file = -1;
+
+static void open_launches(void) {
+  const char *path = getenv("TORCH_TPU_DUMP_LAUNCHES");
+  if (path && *path) {
+    launches_file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (launches_file < 0) {
+      TT_LOG(WARN, "TORCH_TPU_DUMP_LAUNCHES: %s: %s", path, strerror(errno));
+    }
+  }
+}
+
+void tt_dump_launch(const tt_record *record) {
+  if (!record->module_hash) {
+    return;
+  }
+  pthread_once(&launches_once, open_launches);
+  if (launches_file >= 0) {
+    char line[256 + 1];
+    file_name(line, sizeof line - 1, record->op->rule->name, record->module_hash);
+    size_t length = strlen(line);
+    line[length] = '\n';
+    if (!write_all(launches_file, line, length + 1)) {
+      TT_LOG_ONCE(WARN, "TORCH_TPU_DUMP_LAUNCHES: %s", strerror(errno));
+    }
   }
 }

@@ -75,6 +75,7 @@ typedef struct tt_record {
   const tt_op *op;
   size_t new_bytes;  // of the results
   int64_t temp_bytes;
+  uint64_t module_hash;  // of the module's text, where that was dumped; or 0
 } tt_record;
 void tt_record_unref(tt_record *record);
 struct tt_engine;
@@ -307,6 +308,8 @@ TT_MUST_USE tt_status *tt_literal_value(tt_engine *engine, const tt_literal *lit
 
 uint64_t tt_time_ns(void);
 // Where TORCH_TPU_DUMP_MODULES names a folder: keeps the module there. Failure is a warning.
-void tt_dump_module(const char *rule, const char *text);
+void tt_dump_module(tt_record *record);
+// Where TORCH_TPU_DUMP_LAUNCHES names a file as well: notes the launch there.
+void tt_dump_launch(const tt_record *record);
 
 #endif  // TORCHTPU_EAGER_INTERNAL_H

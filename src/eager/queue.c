@@ -225,6 +225,7 @@ static void run_with(tt_engine *engine, tt_task *task, tt_pjrt_buffer **argument
                                       task->donate, task->input_count, results, &done);
   tt_trace_end();
   tt_count(&tt_the_runtime.counters.executions, 1);
+  tt_dump_launch(task->record);
   if (status) {
     fail_task(engine, task, tt_status_prefix(status, "%s", task->record->op->name), true);
     return;

@@ -103,7 +103,7 @@ TT_MUST_USE tt_status *tt_pjrt_event_on_ready(tt_pjrt_client *client, tt_pjrt_ev
 void tt_pjrt_event_free(tt_pjrt_client *client, tt_pjrt_event *event);  // NULL is allowed
 
 // ---- ahead of time ----
-// A topology needs no device: "v5e:2x2". Compiles to a serialized executable.
+// A topology needs no device: "v5e:2x2". Compiles to a serialized executable, whose optimized program can be read.
 TT_MUST_USE tt_status *tt_pjrt_topology_create(tt_pjrt_plugin *plugin, const char *name,
                                                tt_pjrt_topology **out_topology);
 void tt_pjrt_topology_free(tt_pjrt_topology *topology);
@@ -111,6 +111,8 @@ int32_t tt_pjrt_topology_device_count(const tt_pjrt_topology *topology);
 typedef struct tt_pjrt_aot_result {
   void *serialized;  // malloc'ed; release with tt_pjrt_aot_result_free
   size_t serialized_size;
+  void *optimized;  // what the compiler made code of: field 1 is an HloModuleProto; NULL where the plugin gives none
+  size_t optimized_size;
   int64_t argument_bytes, output_bytes, temp_bytes, code_bytes;
 } tt_pjrt_aot_result;
 TT_MUST_USE tt_status *tt_pjrt_topology_compile(tt_pjrt_topology *topology, const char *mlir, size_t size,

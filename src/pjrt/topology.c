@@ -64,6 +64,30 @@ void tt_pjrt_topology_free(tt_pjrt_topology *topology) {
 
 int32_t tt_pjrt_topology_device_count(const tt_pjrt_topology *topology) { return topology->device_count; }
 
+// A plugin need not have it, nor know the program in this form: then there is none.
+static tt_status *read_optimized(const PJRT_Api *api, PJRT_Executable *executable, tt_pjrt_aot_result *result) {
+  PJRT_Program program = {.struct_size = PJRT_Program_STRUCT_SIZE};
+  PJRT_Executable_OptimizedProgram_Args args = {
+      .struct_size = PJRT_Executable_OptimizedProgram_Args_STRUCT_SIZE, .executable = executable, .program = &program};
+  if (!api->PJRT_Executable_OptimizedProgram) {
+    return NULL;
+  }
+  PJRT_Error *error = api->PJRT_Executable_OptimizedProgram(&args);
+  // "hlo" or "hlo_with_config"
+  if (error || !program.code_size || program.code_size > PTRDIFF_MAX || program.format_size < 3 || !program.format ||
+      memcmp(program.format, "hlo", 3) != 0) {
+    tt_pjrt_drop_error(api, error);
+    return NULL;
+  }
+  size_t size = program.code_size;
+  result->optimized = program.code = malloc(size);
+  if (!program.code) {
+    return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
+  }
+  result->optimized_size = size;
+  return tt_pjrt_take_error(api, api->PJRT_Executable_OptimizedProgram(&args), "optimized program");
+}
+
 tt_status *tt_pjrt_topology_compile(tt_pjrt_topology *topology, const char *mlir, size_t size,
                                     const tt_pjrt_compile_options *options, tt_pjrt_aot_result *out_result) {
   const PJRT_Api *api = &topology->table->api;
@@ -85,6 +109,9 @@ tt_status *tt_pjrt_topology_compile(tt_pjrt_topology *topology, const char *mlir
   tt_pjrt_memory_stats(topology->table, args.executable, &stats);
   status = tt_pjrt_serialize(api, args.executable, &out_result->serialized, &out_result->serialized_size);
   if (!status) {
+    status = read_optimized(api, args.executable, out_result);
+  }
+  if (!status) {
     out_result->argument_bytes = stats.argument_size_in_bytes;
     out_result->output_bytes = stats.output_size_in_bytes;
     out_result->temp_bytes = stats.temp_size_in_bytes;
@@ -93,10 +120,14 @@ tt_status *tt_pjrt_topology_compile(tt_pjrt_topology *topology, const char *mlir
   PJRT_Executable_Destroy_Args destroy = {.struct_size = PJRT_Executable_Destroy_Args_STRUCT_SIZE,
                                           .executable = args.executable};
   tt_pjrt_drop_error(api, api->PJRT_Executable_Destroy(&destroy));
+  if (status) {
+    tt_pjrt_aot_result_free(out_result);
+  }
   return status;
 }
 
 void tt_pjrt_aot_result_free(tt_pjrt_aot_result *result) {
   free(result->serialized);
+  free(result->optimized);
   *result = (tt_pjrt_aot_result){0};
 }

@@ -21,11 +21,10 @@ import re
 import sys
 import time
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
 import collect
-from child import Child
+from compiler import compiler, libtpu
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "reference" / "tpu.md"
@@ -40,15 +39,6 @@ SLOW = 10  # seconds, after which a module is named
 
 
 # --- What there is ----------------------------------------------------------------------------------------------------
-def libtpu():
-    """The path of libtpu.so, or None."""
-    spec = find_spec("libtpu")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        if (path := Path(folder) / "libtpu.so").exists():
-            return path
-    return None
-
-
 def rule_names():
     """The table's rules, as modules are named by them."""
     import ctypes
@@ -152,9 +142,8 @@ def gather(options, fake):
 def compile_all(options, topology, modules, results, end):
     """Compiles what has no result yet; how many were left for want of time."""
     todo = [m for m in modules if (topology, m.hash) not in results.known]
-    command = [options.compiler, libtpu(), topology]
-    variables = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
-    child = Child(command, variables, options.folder / "compile.log", options.limit, lines_per_process=1500)
+    log = options.folder / "compile.log"
+    child = compiler(options.compiler, topology, log, options.limit, lines_per_process=1500)
     left, seen = len(todo), set()
     for module in todo:
         if time.monotonic() > end:
