@@ -19,7 +19,9 @@ import json
 import os
 import re
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
@@ -140,27 +142,34 @@ def gather(options, fake):
 
 
 def compile_all(options, topology, modules, results, end):
-    """Compiles what has no result yet; how many were left for want of time."""
-    todo = [m for m in modules if (topology, m.hash) not in results.known]
-    log = options.folder / "compile.log"
-    child = compiler(options.compiler, topology, log, options.limit, lines_per_process=1500)
-    left, seen = len(todo), set()
-    for module in todo:
-        if time.monotonic() > end:
-            break
-        left -= 1
-        if module.hash in seen:
-            continue
-        seen.add(module.hash)
-        answer = child.ask(str(module.path))
+    """Compiles what has no result yet, several at a time; how many were left for want of time."""
+    todo = {m.hash: m for m in modules if (topology, m.hash) not in results.known}
+    waiting, lock = list(reversed(todo.values())), threading.Lock()
+
+    def note(module, answer):
         results.put(topology, module, answer)
         if answer.status != "ok":
             first = answer.message.splitlines()[0] if answer.message else ""
             print(f"{topology} {module.rule} {answer.status}: {first[:300]}\n  {module.path}", flush=True)
         elif answer.ms > 1000 * SLOW:
             print(f"{topology} {module.rule} took {answer.ms / 1000:.0f} s: {module.path}", flush=True)
-    child.stop()
-    return left
+
+    def work(number):
+        log = options.folder / f"compile-{number}.log"
+        child = compiler(options.compiler, topology, log, options.limit, lines_per_process=1500)
+        while time.monotonic() < end:
+            with lock:
+                if not waiting:
+                    break
+                module = waiting.pop()
+            answer = child.ask(str(module.path))
+            with lock:
+                note(module, answer)
+        child.stop()
+
+    with ThreadPoolExecutor(options.workers) as pool:
+        list(pool.map(work, range(options.workers)))  # raises what they raised
+    return len(waiting)
 
 
 # --- The report -------------------------------------------------------------------------------------------------------
@@ -274,6 +283,7 @@ def arguments():
     )
     add("--report", action="store_true", help="write docs/reference/tpu.md")
     add("--rule", help="only rules whose name has this regular expression")
+    add("--workers", type=int, default=min(4, os.cpu_count() or 1), help="compilers at a time")
     add("--limit", type=float, default=LIMIT, help="seconds of CPU for one module")
     add("--keep", action="store_true", help="the modules that are there, though the library changed")
     add("--again", action="store_true", help="compile once more what failed")
