@@ -191,7 +191,8 @@ static tt_hlo over_channels(tt_hlo x, const sampler *s) {
 // The same [N, C, L] for each tap: [T, N, C, L].
 static tt_hlo over_each_tap(const sampler *s, tt_hlo x) {
   const int32_t mapping[] = {1, 2, 3};
-  return x ? tt_hlo_broadcast_in_dim(x, (const int64_t[]){tap_count(s), s->batch, s->channels, s->count}, 4, mapping) : NULL;
+  return x ? tt_hlo_broadcast_in_dim(x, (const int64_t[]){tap_count(s), s->batch, s->channels, s->count}, 4, mapping)
+           : NULL;
 }
 
 // Where the taps lie in the flattened image batch: [T, N, C, L].

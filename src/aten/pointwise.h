@@ -72,8 +72,8 @@ const char *tt_type_name(tt_dtype dtype);
 const char *tt_type_meta_name(tt_dtype dtype);
 // False, with the error, if an in-place operator's operand can't hold its result type.
 bool tt_result_fits(tt_rule *r, tt_dtype result);
-// "<kernel>" not implemented for '<type>', the type of operands and result: NotImplementedError. In place, a result that
-// doesn't fit comes first, as PyTorch looks at it before it looks for a kernel.
+// "<kernel>" not implemented for '<type>', the type of operands and result: NotImplementedError. In place, a result
+// that doesn't fit comes first, as PyTorch looks at it before it looks for a kernel.
 void tt_fail_dtype(tt_rule *r, const char *kernel, tt_dtype dtype);
 // "value cannot be converted to type int64_t without overflow".
 void tt_fail_overflow(tt_rule *r, tt_dtype dtype);

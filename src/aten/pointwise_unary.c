@@ -210,8 +210,8 @@ tt_hlo tt_pw_unary(tt_rule *r, int32_t kind, tt_hlo x) {
 
 static void build_unary(tt_rule *r) { tt_ret_elementwise(r, 0, tt_pw_unary(r, tt_rule_kind(r), tt_in(r, "self"))); }
 
-// out= may have the complex operand's type too. The magnitude of complex numbers is laid out as they are, strides of dims
-// of size 1 as well.
+// out= may have the complex operand's type too. The magnitude of complex numbers is laid out as they are, strides of
+// dims of size 1 as well.
 static void build_abs(tt_rule *r) {
   const tt_operand *x = tt_operand_of(r, "self"), *out = tt_operand_of(r, "out");
   bool castable =

@@ -119,7 +119,7 @@ typedef struct composer {
   int32_t function_count;
   origin *values;  // by number
   int32_t value_count, outside_count;
-  int32_t *outside;  // numbers
+  int32_t *outside;      // numbers
   bool for_cpu, *marks;  // marks: [values], of find_overlap
   int32_t pack_counts[TT_DTYPE_COUNT], pack_at[TT_DTYPE_COUNT];
   tt_strbuf main, text;

@@ -10,9 +10,19 @@
 
 // What XLA:CPU never fuses into a consumer: its result is in memory before an update begins.
 static bool is_barrier(const char *op) {
-  static const char *const names[] = {"dot_general", "convolution", "sort",      "while", "scatter",
-                                      "custom_call", "fft",         "cholesky",  "case",  "select_and_scatter",
-                                      "reduce_window", "triangular_solve", "rng_bit_generator"};
+  static const char *const names[] = {"dot_general",
+                                      "convolution",
+                                      "sort",
+                                      "while",
+                                      "scatter",
+                                      "custom_call",
+                                      "fft",
+                                      "cholesky",
+                                      "case",
+                                      "select_and_scatter",
+                                      "reduce_window",
+                                      "triangular_solve",
+                                      "rng_bit_generator"};
   op += *op == '"';
   op += strncmp(op, "stablehlo.", 10) ? 0 : 10;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -39,9 +39,11 @@ static void test_barriers_stop(void) {
 
 static void test_results_of_one_operation(void) {
   const char *text = HEAD
-      "    %0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [0] x [0] : (tensor<4xf32>, tensor<4xf32>) -> tensor<f32>\n"
+      "    %0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [0] x [0] : (tensor<4xf32>, tensor<4xf32>) -> "
+      "tensor<f32>\n"
       "    %1 = stablehlo.broadcast_in_dim %0, dims = [] : (tensor<f32>) -> tensor<4xf32>\n"
-      "    %2 = stablehlo.reduce(%arg1 init: %0) applies stablehlo.add across dimensions = [0] : (tensor<4xf32>, tensor<f32>) -> tensor<f32>\n"
+      "    %2 = stablehlo.reduce(%arg1 init: %0) applies stablehlo.add across dimensions = [0] : (tensor<4xf32>, "
+      "tensor<f32>) -> tensor<f32>\n"
       "    return %1, %2 : tensor<4xf32>, tensor<f32>\n" TAIL;
   CHECK(!reaches(text, true, false));
   CHECK(reaches(text, false, true));
@@ -57,5 +59,4 @@ static void test_odd_texts(void) {
   CHECK(reaches("return %arg1", false, true));
 }
 
-TEST_MAIN(TEST(test_elements_pass), TEST(test_barriers_stop), TEST(test_results_of_one_operation),
-          TEST(test_odd_texts))
+TEST_MAIN(TEST(test_elements_pass), TEST(test_barriers_stop), TEST(test_results_of_one_operation), TEST(test_odd_texts))

@@ -297,8 +297,8 @@ SIGNED_FORMS = {function.__name__: function for function in SIGNED} | {
 }
 
 
-# Not among them: the greatest of 0.0 and -0.0 (max, cummax, fmax), which on the CPU is the one or the other by its place,
-# and the sum of a single -0.0, which is 0.0 on the CPU.
+# Not among them: the greatest of 0.0 and -0.0 (max, cummax, fmax), which on the CPU is the one or the other by its
+# place, and the sum of a single -0.0, which is 0.0 on the CPU.
 @pytest.mark.parametrize("name", SIGNED_FORMS)
 def test_signs_of_zeros(name):
     actual, expected = both(SIGNED_FORMS[name], torch.tensor([0.0, -0.0, 1.0, -1.0]))
