@@ -15,6 +15,7 @@ static tensor kept;
 static void use_fake(void) {
   fake = fake_open();
   setenv("TORCH_TPU_PJRT_PLUGIN", fake.path, 1);
+  setenv("TORCH_TPU_CACHE", "0", 1);
 }
 
 static void check_works(void) {

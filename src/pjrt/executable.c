@@ -203,3 +203,8 @@ tt_status *tt_pjrt_executable_deserialize_on(tt_pjrt_client *client, const void 
   *out_executable = executable;
   return NULL;
 }
+
+void tt_pjrt_executable_restore(tt_pjrt_executable *executable, const char *mlir, size_t size, int64_t temp_bytes) {
+  executable->may_donate = mentions_donation(mlir, size);
+  executable->temp_bytes = executable->temp_bytes ? executable->temp_bytes : temp_bytes;
+}
