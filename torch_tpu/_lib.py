@@ -29,6 +29,16 @@ class Counters(ctypes.Structure):
             "device_to_host_bytes",
             "synchronizations",
             "fallbacks",
+            "disk_hits",
+            "shared_hits",
+            "disk_misses",
+            "disk_stores",
+            "disk_rejected",
+            "disk_evicted",
+            "disk_lock_waits",
+            "disk_read_bytes",
+            "disk_written_bytes",
+            "disk_saved_ns",
         )
     ]
 
