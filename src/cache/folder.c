@@ -167,7 +167,8 @@ static int write_entry(const tt_folder *folder, const tt_entry *entry, const cha
   return error;
 }
 
-static bool may_pass(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR; }
+static bool may_pass(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR ||
+         error == EISDIR;  // that entry alone }
 
 int64_t tt_folder_write(tt_folder *folder, const tt_entry *entry) {
   if (!folder->path || atomic_load(&folder->read_only)) {
