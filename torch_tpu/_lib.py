@@ -64,8 +64,7 @@ class MemoryStats(ctypes.Structure):
 
 class CacheSummary(ctypes.Structure):
     _fields_ = [
-        (name, ctypes.c_int64)
-        for name in ("entries", "bytes", "bad", "unfinished", "removed", "oldest", "newest")
+        (name, ctypes.c_int64) for name in ("entries", "bytes", "bad", "unfinished", "removed", "oldest", "newest")
     ]
 
 

@@ -167,8 +167,10 @@ static int write_entry(const tt_folder *folder, const tt_entry *entry, const cha
   return error;
 }
 
-static bool may_pass(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR ||
-         error == EISDIR;  // that entry alone }
+// Of the moment, or of that entry alone (a directory is in its place).
+static bool may_pass(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR || error == EISDIR;
+}
 
 int64_t tt_folder_write(tt_folder *folder, const tt_entry *entry) {
   if (!folder->path || atomic_load(&folder->read_only)) {

@@ -169,16 +169,20 @@ def _cache_directory(options):
 
 
 def _inspect_cache(directory, action):
-    """The summary of a directory, and (file, what is wrong) of each bad entry."""
+    """The summary of a directory, and (file, what is wrong) of each bad entry. Ends the program where it can't."""
     import ctypes
 
     from torch_tpu import _lib
 
     bad, summary = [], _lib.CacheSummary()
     report = _lib.CACHE_REPORT(lambda _, file, fault: bad.append((os.fsdecode(file), fault.decode())))
-    _lib.load_runtime().tt_compile_cache_inspect(
-        os.fsencode(directory), ("count", "verify", "repair", "clear").index(action), report, None, ctypes.byref(summary)
-    )
+    actions = ("count", "verify", "repair", "clear")
+    try:
+        _lib.load_runtime().tt_compile_cache_inspect(
+            os.fsencode(directory), actions.index(action), report, None, ctypes.byref(summary)
+        )
+    except RuntimeError as error:
+        sys.exit(f"torch-tpu: {error}")
     return summary, bad
 
 
