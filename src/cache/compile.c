@@ -54,8 +54,11 @@ static void reject(const job *j, tt_folder *folder, const char *why) {
 // The plugin's answer about bytes that are as they were written.
 static bool load(job *j, tt_folder *folder, const tt_entry *entry) {
   tt_cache *cache = j->cache;
-  tt_status *status =
-      tt_pjrt_executable_deserialize(cache->client, entry->payload, entry->payload_size, &j->executable);
+  tt_pjrt_client *client = cache->client;
+  tt_status *status = tt_pjrt_can_move(client)
+                          ? tt_pjrt_executable_deserialize_on(client, entry->payload, entry->payload_size, j->options,
+                                                              j->device, &j->executable)
+                          : tt_pjrt_executable_deserialize(client, entry->payload, entry->payload_size, &j->executable);
   if (status) {
     tt_code code = tt_status_code(status);
     if (code == TT_ERR_NOT_IMPLEMENTED) {
@@ -170,7 +173,12 @@ static tt_status *compile(job *j) {
 static tt_status *make_key(job *j) {
   void *options;
   size_t size;
+  // The device is part of the options; where an executable can be loaded for any, what is compiled for one serves all.
   TT_TRY(tt_pjrt_options_bytes(j->cache->client, j->options, j->device, &options, &size));
+  if (tt_pjrt_can_move(j->cache->client) && j->device) {
+    free(options);
+    TT_TRY(tt_pjrt_options_bytes(j->cache->client, j->options, 0, &options, &size));
+  }
   tt_digester digester;
   tt_digest_begin(&digester);
   tt_digest_add_field(&digester, j->cache->identity.bytes, TT_DIGEST_SIZE);

@@ -54,7 +54,7 @@ static void test_key(void) {
     tt_pjrt_executable_free(s.client, executable);
   }
   end(&s);
-  // Another version of this library, another number of devices, a variable that the plugin reads.
+  // Another version of this library, a variable that the plugin reads.
   config.version = "1.1";
   s = begin(&config);
   CHECK_INT(compile_it(&s), TT_CACHE_COMPILED);
@@ -69,6 +69,30 @@ static void test_key(void) {
   CHECK_INT(compile_it(&s), TT_CACHE_DISK);
   end(&s);
   CHECK_INT(inspect(TT_CACHE_VERIFY).entries, 5);
+}
+
+// What is compiled for one device serves the others; not in a plugin that can't load for another.
+static void test_devices(void) {
+  for (int old = 0; old < 2; old++) {
+    make_root();
+    tt_cache_config config = config_of(directory);
+    session s = {.fake = fake_open()};
+    s.fake.set("minor", old ? 60 : 0);
+    REQUIRE_OK(tt_pjrt_plugin_load(s.fake.path, &s.plugin));
+    REQUIRE_OK(tt_pjrt_client_create(s.plugin, &(tt_pjrt_client_options){.cpu_device_count = 3}, &s.client));
+    REQUIRE_OK(tt_cache_open(&config, s.plugin, s.client, &s.cache));
+    static const int32_t devices[] = {1, 0, 2, 1};
+    for (int i = 0; i < 4; i++) {
+      tt_pjrt_executable *executable;
+      tt_cache_outcome outcome;
+      CHECK_OK(tt_cache_compile(s.cache, program, strlen(program), NULL, devices[i], &executable, &outcome));
+      CHECK_INT(outcome.source, i == 0 || (old && i < 3) ? TT_CACHE_COMPILED : TT_CACHE_DISK);
+      CHECK_INT(tt_pjrt_executable_device(executable), devices[i]);
+      tt_pjrt_executable_free(s.client, executable);
+    }
+    CHECK_INT(stats_of(&s).rejected, 0);
+    end(&s);
+  }
 }
 
 static void test_errors_of_the_compiler(void) {
@@ -424,7 +448,8 @@ static void test_settings(void) {
   CHECK_STR(own, "");  // too long
 }
 
-TEST_MAIN(TEST(test_second_process_loads), TEST(test_key), TEST(test_errors_of_the_compiler), TEST(test_damage),
-          TEST(test_entry_of_another_kind), TEST(test_plugin_refuses), TEST(test_plugin_without_serialization),
-          TEST(test_unusable_directories), TEST(test_read_only), TEST(test_full_disk), TEST(test_off),
-          TEST(test_shared), TEST(test_eviction), TEST(test_abandoned_files), TEST(test_settings))
+TEST_MAIN(TEST(test_second_process_loads), TEST(test_key), TEST(test_devices), TEST(test_errors_of_the_compiler),
+          TEST(test_damage), TEST(test_entry_of_another_kind), TEST(test_plugin_refuses),
+          TEST(test_plugin_without_serialization), TEST(test_unusable_directories), TEST(test_read_only),
+          TEST(test_full_disk), TEST(test_off), TEST(test_shared), TEST(test_eviction), TEST(test_abandoned_files),
+          TEST(test_settings))

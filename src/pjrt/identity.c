@@ -113,6 +113,10 @@ bool tt_pjrt_can_serialize(const tt_pjrt_client *client) {
   return client->api->PJRT_Executable_Serialize && client->api->PJRT_Executable_DeserializeAndLoad;
 }
 
+bool tt_pjrt_can_move(const tt_pjrt_client *client) {
+  return client->table->deserialize_size >= PJRT_Executable_DeserializeAndLoad_Args_STRUCT_SIZE;
+}
+
 tt_status *tt_pjrt_options_bytes(const tt_pjrt_client *client, const tt_pjrt_compile_options *options, int32_t device,
                                  void **out_data, size_t *out_size) {
   *out_data = NULL;

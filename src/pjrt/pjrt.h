@@ -138,8 +138,10 @@ TT_MUST_USE tt_status *tt_pjrt_executable_deserialize_on(tt_pjrt_client *client,
 // Gives a deserialized executable what it doesn't say of itself: whether the program that it was compiled from donates,
 // and the temporary memory that was known then.
 void tt_pjrt_executable_restore(tt_pjrt_executable *executable, const char *mlir, size_t size, int64_t temp_bytes);
-// Whether the plugin has the functions at all.
+// Whether the plugin has the functions at all; whether tt_pjrt_executable_deserialize_on() can load for a device that
+// the bytes weren't compiled for.
 bool tt_pjrt_can_serialize(const tt_pjrt_client *client);
+bool tt_pjrt_can_move(const tt_pjrt_client *client);
 // Appends what plugin and devices are: versions, the file's build, attributes, the devices. Where two are equal,
 // executables can be exchanged, as far as it depends on them (XLA:CPU's also depend on the host's processor).
 TT_MUST_USE tt_status *tt_pjrt_describe(const tt_pjrt_plugin *plugin, const tt_pjrt_client *client, tt_strbuf *out);
