@@ -15,7 +15,6 @@ static tensor kept;
 static void use_fake(void) {
   fake = fake_open();
   setenv("TORCH_TPU_PJRT_PLUGIN", fake.path, 1);
-  setenv("TORCH_TPU_CACHE", "0", 1);
 }
 
 static void check_works(void) {
@@ -385,6 +384,7 @@ static void test_cases(void) {
 
 int main(int argc, char **argv) {
   static const tt_test tests[] = {TEST(test_cases)};
+  setenv("TORCH_TPU_CACHE", "0", 1);
   const char *name = getenv("TT_RUNTIME_CASE");
   return name ? run_case(name) : tt_test_main(argc, argv, tests, 1);
 }

@@ -70,8 +70,9 @@ def test_later_processes_compile_nothing(run, folder, capsys):
     first = run()
     assert first["compiles"] == first["misses"] == first["stores"] == len(entries(folder)) > 5
     assert first["directory"] == str(folder) and first["shared_directory"] is None
-    second = run()
+    second = run(TORCH_TPU_LOG="debug")
     assert second["compiles"] == second["misses"] == 0
+    assert second["stderr"].count(": disk cache in") == second["disk_hits"] and ": compiled in" not in second["stderr"]
     assert second["disk_hits"] == first["compiles"] and second["seconds_saved"] > 0
     assert second["results"] == first["results"]
     assert "AOT" not in second["stderr"], second["stderr"][:1000]  # the loader of XLA:CPU doesn't complain
