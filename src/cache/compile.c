@@ -173,12 +173,9 @@ static tt_status *compile(job *j) {
 static tt_status *make_key(job *j) {
   void *options;
   size_t size;
-  // The device is part of the options; where an executable can be loaded for any, what is compiled for one serves all.
-  TT_TRY(tt_pjrt_options_bytes(j->cache->client, j->options, j->device, &options, &size));
-  if (tt_pjrt_can_move(j->cache->client) && j->device) {
-    free(options);
-    TT_TRY(tt_pjrt_options_bytes(j->cache->client, j->options, 0, &options, &size));
-  }
+  // Where an executable can be loaded for any device, what is compiled for one serves all.
+  int32_t device = tt_pjrt_can_move(j->cache->client) ? -1 : j->device;
+  TT_TRY(tt_pjrt_options_bytes(j->cache->client, j->options, device, &options, &size));
   tt_digester digester;
   tt_digest_begin(&digester);
   tt_digest_add_field(&digester, j->cache->identity.bytes, TT_DIGEST_SIZE);
@@ -219,8 +216,9 @@ tt_status *tt_cache_compile(tt_cache *cache, const char *mlir, size_t size, cons
                             int32_t device, tt_pjrt_executable **out_executable, tt_cache_outcome *out_outcome) {
   job j = {.cache = cache, .mlir = mlir, .size = size, .options = options, .device = device, .begin_ns = tt_now_ns()};
   tt_status *status = NULL;
-  if (atomic_load(&cache->off)) {
-    status = compile(&j);
+  bool exists = device >= 0 && device < tt_pjrt_client_device_count(cache->client);
+  if (atomic_load(&cache->off) || !exists) {
+    status = compile(&j);  // which says it of a device that doesn't exist
   } else if (!(status = make_key(&j)) && !look_into(&j, &cache->disk) && !look_into(&j, &cache->shared)) {
     status = compile_once(&j);
   }

@@ -109,6 +109,12 @@ static void test_errors_of_the_compiler(void) {
               "no device 7");
   CHECK_INT(inspect(TT_CACHE_COUNT).entries, 0);
   CHECK_INT(compile_it(&s), TT_CACHE_COMPILED);
+  CHECK_ERROR(tt_cache_compile(s.cache, program, strlen(program), NULL, 7, &executable, &outcome), TT_ERR_RUNTIME,
+              "no device 7");
+  CHECK_ERROR(tt_cache_compile(s.cache, program, strlen(program), NULL, -1, &executable, &outcome), TT_ERR_RUNTIME,
+              "no device -1");
+  CHECK_ERROR(tt_cache_compile(s.cache, "", 0, NULL, 0, &executable, &outcome), TT_ERR_INTERNAL, "empty");
+  CHECK_INT(compile_it(&s), TT_CACHE_DISK);
   end(&s);
 }
 

@@ -104,7 +104,8 @@ tt_status *tt_pjrt_describe(const tt_pjrt_plugin *plugin, const tt_pjrt_client *
   TT_TRY(put_attributes(out, api));
   tt_strbuf_printf(out, "%s %s\n", client->platform, client->platform_version);
   for (int32_t i = 0; i < client->device_count; i++) {
-    tt_strbuf_printf(out, "device %d: %s\n", client->devices[i].id, client->devices[i].kind);
+    // Without its number, which differs from host to host of one slice.
+    tt_strbuf_printf(out, "device: %s\n", client->devices[i].kind);
   }
   return out->failed ? tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory") : NULL;
 }
@@ -120,9 +121,11 @@ bool tt_pjrt_can_move(const tt_pjrt_client *client) {
 tt_status *tt_pjrt_options_bytes(const tt_pjrt_client *client, const tt_pjrt_compile_options *options, int32_t device,
                                  void **out_data, size_t *out_size) {
   *out_data = NULL;
-  TT_TRY(tt_pjrt_check_device(client, device));
+  if (device >= 0) {
+    TT_TRY(tt_pjrt_check_device(client, device));
+  }
   char *data;
-  TT_TRY(tt_pjrt_encode_options(options, client->devices[device].id, &data, out_size));
+  TT_TRY(tt_pjrt_encode_options(options, device >= 0 ? client->devices[device].id : 0, &data, out_size));
   *out_data = data;
   return NULL;
 }

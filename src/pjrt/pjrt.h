@@ -145,7 +145,8 @@ bool tt_pjrt_can_move(const tt_pjrt_client *client);
 // Appends what plugin and devices are: versions, the file's build, attributes, the devices. Where two are equal,
 // executables can be exchanged, as far as it depends on them (XLA:CPU's also depend on the host's processor).
 TT_MUST_USE tt_status *tt_pjrt_describe(const tt_pjrt_plugin *plugin, const tt_pjrt_client *client, tt_strbuf *out);
-// The compile options as the plugin gets them; malloc'ed, the caller frees `*out_data`.
+// The compile options as the plugin gets them, `device` -1: for no device in particular. Malloc'ed, the caller frees
+// `*out_data`.
 TT_MUST_USE tt_status *tt_pjrt_options_bytes(const tt_pjrt_client *client, const tt_pjrt_compile_options *options,
                                              int32_t device, void **out_data, size_t *out_size);
 
