@@ -23,7 +23,7 @@ assert (torch.ones(2, device="tpu") + 1).tolist() == [2, 2]
 def main():
     folder = Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory() as scratch:
-        environment = dict(os.environ, PYTHONPATH=str(folder))
+        environment = dict(os.environ, PYTHONPATH=str(folder), TORCH_TPU_CACHE_DIR=scratch)
         if "--build-shim" in sys.argv[2:]:
             for shim in (folder / "torch_tpu/lib").glob("libtorchtpu_shim_*.so"):
                 shim.unlink()

@@ -29,6 +29,16 @@ class Counters(ctypes.Structure):
             "device_to_host_bytes",
             "synchronizations",
             "fallbacks",
+            "disk_hits",
+            "shared_hits",
+            "disk_misses",
+            "disk_stores",
+            "disk_rejected",
+            "disk_evicted",
+            "disk_lock_waits",
+            "disk_read_bytes",
+            "disk_written_bytes",
+            "disk_saved_ns",
         )
     ]
 
@@ -51,6 +61,14 @@ class MemoryStats(ctypes.Structure):
         )
     ]
 
+
+class CacheSummary(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_int64) for name in ("entries", "bytes", "bad", "unfinished", "removed", "oldest", "newest")
+    ]
+
+
+CACHE_REPORT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, _string, _string)
 
 _PROTOTYPES = {
     "tt_status_code": (ctypes.c_int, [_Status]),
@@ -81,6 +99,11 @@ _PROTOTYPES = {
     "tt_reset_peak_memory": (_Status, [_int]),
     "tt_empty_cache": (_Status, []),
     "tt_clear_compile_cache": (_Status, []),
+    "tt_compile_cache_settings": (None, [_string, _string, ctypes.c_size_t, ctypes.POINTER(ctypes.c_int64)]),
+    "tt_compile_cache_inspect": (
+        _Status,
+        [_string, ctypes.c_int, CACHE_REPORT, ctypes.c_void_p, ctypes.POINTER(CacheSummary)],
+    ),
     "tt_trace_start_all": (None, []),
     "tt_trace_stop_to": (_Status, [_string]),
     "tt_rule_name_at": (_string, [_int]),
@@ -162,6 +185,14 @@ def get_string(name, *arguments):
     result = _string()
     getattr(runtime(), name)(*arguments, ctypes.byref(result))
     return result.value.decode(errors="replace")
+
+
+def cache_settings():
+    """Directory of the compile cache (None: off), the shared one (None: none), and the bound in bytes."""
+    size = 1 << 16
+    directory, shared, limit = ctypes.create_string_buffer(size), ctypes.create_string_buffer(size), ctypes.c_int64()
+    load_runtime().tt_compile_cache_settings(directory, shared, size, ctypes.byref(limit))
+    return os.fsdecode(directory.value) or None, os.fsdecode(shared.value) or None, limit.value
 
 
 def get_struct(structure, name, *arguments):

@@ -22,8 +22,11 @@ extern "C" {
 // Settings come from the environment when first needed: TORCH_TPU_PLATFORM (auto, tpu, cpu),
 // TORCH_TPU_PJRT_PLUGIN (a path), TORCH_TPU_CPU_DEVICES (count), TORCH_TPU_MEMORY_FRACTION, TORCH_TPU_EAGER_MODE
 // (strict, debug), TORCH_TPU_FAST_COMPILE (1: little optimisation, for tests), TORCH_TPU_XLA_OPTIONS
-// (name=value,...), TORCH_TPU_DUMP_MODULES (a folder: every module that is compiled is kept there).
-// Where to look for plugins; either may be NULL. Copied. Has no effect once the client exists.
+// (name=value,...), TORCH_TPU_DUMP_MODULES (a folder: every module that is compiled is kept there), and for the compile
+// cache TORCH_TPU_CACHE (0: none on disk), TORCH_TPU_CACHE_DIR (a folder; $XDG_CACHE_HOME or ~/.cache has it
+// otherwise), TORCH_TPU_CACHE_SIZE (its bound: bytes, or with K, M, G; 2G), TORCH_TPU_SHARED_CACHE_DIR (a second
+// folder, shared with other machines; whoever can write there can make programs for those who read it). Where to look
+// for plugins; either may be NULL. Copied. Has no effect once the client exists.
 void tt_set_plugin_candidates(const char *tpu_plugin, const char *cpu_plugin);
 // Creates the client if there is none. Errors: no plugin found, a bad plugin, a forked child.
 TT_MUST_USE tt_status *tt_init(void);
@@ -59,7 +62,7 @@ bool tt_is_idle(int32_t device);  // nothing queued and nothing running on it (-
 
 // ======== statistics ========
 typedef struct tt_counters {
-  int64_t compiles;  // modules compiled
+  int64_t compiles;  // modules compiled, not those that came from the compile cache
   int64_t compile_ns;
   int64_t executions;                      // programs launched
   int64_t cache_hits, cache_misses;        // of the op cache
@@ -67,6 +70,10 @@ typedef struct tt_counters {
   int64_t host_to_device_bytes, device_to_host_bytes;
   int64_t synchronizations;
   int64_t fallbacks;  // operators run on the CPU for want of a rule
+  // Of the compile cache on disk: modules that came from it, modules compiled while it was on, entries written, entries
+  // rejected, bytes, and the time of the compiler that it saved.
+  int64_t disk_hits, shared_hits, disk_misses, disk_stores, disk_rejected, disk_evicted, disk_lock_waits;
+  int64_t disk_read_bytes, disk_written_bytes, disk_saved_ns;
 } tt_counters;
 void tt_get_counters(tt_counters *out_counters);
 void tt_count_fallback(void);
@@ -83,8 +90,31 @@ TT_MUST_USE tt_status *tt_get_memory_stats(int32_t device, tt_memory_stats *out_
 TT_MUST_USE tt_status *tt_reset_peak_memory(int32_t device);
 TT_MUST_USE tt_status *tt_reset_accumulated_memory(int32_t device);  // totals and counts begin at 0 again
 TT_MUST_USE tt_status *tt_empty_cache(void);  // forgets interned scalars and what else is only kept for speed
-// Frees every compiled operator. Values and tensors stay valid.
+// Frees every compiled operator in memory. Values and tensors stay valid. The compile cache on disk stays:
+// tt_compile_cache_inspect() clears that.
 TT_MUST_USE tt_status *tt_clear_compile_cache(void);
+
+// ======== the compile cache on disk ========
+// What the environment chooses: paths into buffers of `size` bytes ("": none, or too long), and the bound in bytes.
+void tt_compile_cache_settings(char *out_directory, char *out_shared, size_t size, int64_t *out_limit);
+typedef enum tt_cache_action {
+  TT_CACHE_COUNT,   // looks at names and sizes
+  TT_CACHE_VERIFY,  // reads every entry
+  TT_CACHE_REPAIR,  // and removes those that are bad, and what a dead writer left
+  TT_CACHE_CLEAR,   // removes everything that is the cache's, nothing else
+} tt_cache_action;
+typedef struct tt_cache_summary {
+  int64_t entries, bytes;  // before anything was removed
+  int64_t bad;             // damaged or foreign; 0 unless they were read
+  int64_t unfinished;      // files being written, now or by somebody who died
+  int64_t removed;
+  int64_t oldest, newest;  // last use, seconds since 1970; 0: no entry
+} tt_cache_summary;
+// Needs no plugin, and may run while processes use the directory. `report` (NULL is allowed) hears of each bad entry.
+// An error: the directory can't be read. One that doesn't exist is empty.
+TT_MUST_USE tt_status *tt_compile_cache_inspect(const char *directory, tt_cache_action action,
+                                                void (*report)(void *context, const char *file, const char *fault),
+                                                void *context, tt_cache_summary *out_summary);
 
 // Trace spans, as Chrome's trace JSON.
 void tt_trace_start_all(void);

@@ -15,13 +15,15 @@ tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
   tt_pjrt_compile_options options = {rt->option_names, rt->option_values, rt->option_count};
   TT_LOG(DEBUG, "%s\n%s", record->op->name, record->lowered.text);
   tt_dump_module(record);
-  uint64_t begin = tt_time_ns();
-  tt_trace_begin("compile");
-  tt_status *status = tt_pjrt_compile(rt->client, record->lowered.text, strlen(record->lowered.text), &options,
-                                      engine->device, &record->executable);
-  tt_trace_end();
-  tt_count(&rt->counters.compiles, 1);
-  tt_count(&rt->counters.compile_ns, (int64_t)(tt_time_ns() - begin));
+  tt_cache_outcome outcome;
+  tt_status *status = tt_cache_compile(rt->cache, record->lowered.text, strlen(record->lowered.text), &options,
+                                       engine->device, &record->executable, &outcome);
+  if (outcome.source == TT_CACHE_COMPILED) {
+    tt_count(&rt->counters.compiles, 1);
+    tt_count(&rt->counters.compile_ns, outcome.compile_ns);
+  }
+  TT_LOG(DEBUG, "%s: %s in %.1f ms", record->op->name, tt_cache_source_name(outcome.source),
+         (double)(outcome.compile_ns + outcome.load_ns) / 1e6);
   if (status) {
     return tt_status_prefix(status, "compiling %s", record->op->name);
   }

@@ -108,6 +108,7 @@ int main(int argc, char **argv) {
     return 0;
   }
   setenv("TORCH_TPU_PJRT_PLUGIN", path, 1);
+  setenv("TORCH_TPU_CACHE", "0", 1);
   setenv("TORCH_TPU_MEMORY_FRACTION", "0.002", 1);  // results of absurd sizes are refused
   succeed("initialising", tt_init());
   long iterations = fuzz_run(argc, argv);

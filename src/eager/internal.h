@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "aten/internal.h"
+#include "cache/cache.h"
 #include "pjrt/pjrt.h"
 #include "torchtpu/torchtpu.h"
 
@@ -79,7 +80,7 @@ typedef struct tt_record {
 } tt_record;
 void tt_record_unref(tt_record *record);
 struct tt_engine;
-// Compiles the record's module.
+// Compiles the record's module, or finds it in the compile cache: the one way to an executable.
 TT_MUST_USE tt_status *tt_record_compile(tt_record *record, const struct tt_engine *engine);
 
 // An executable holds several memory mappings, of which a process has 65,530: the cache must stay well below.
@@ -219,6 +220,7 @@ typedef struct tt_runtime {
   char *tpu_plugin, *cpu_plugin;
   tt_pjrt_plugin *plugin;
   tt_pjrt_client *client;
+  tt_cache *cache;  // of compiled modules; exists while the client does
   bool is_cpu;
   int32_t device_count;
   tt_engine *engines;  // [device_count]

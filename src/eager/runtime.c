@@ -172,6 +172,7 @@ static void stop_runtime(void) {
   if (!tt_runtime_ready()) {
     return;
   }
+  tt_cache_stop(rt->cache);
   tt_compiler_stop();
   for (int32_t i = 0; i < rt->device_count; i++) {
     tt_queue_stop(&rt->engines[i]);
@@ -185,6 +186,15 @@ static tt_status *start_engine(tt_engine *engine, int32_t device) {
   pthread_mutex_init(&engine->lock, NULL);
   engine->limit = memory_budget(device);
   return tt_queue_start(engine);
+}
+
+static tt_status *open_cache(void) {
+  tt_runtime *rt = &tt_the_runtime;
+  tt_cache_config config;
+  tt_cache_config_read(&config);
+  tt_status *status = tt_cache_open(&config, rt->plugin, rt->client, &rt->cache);
+  tt_cache_config_free(&config);
+  return status;
 }
 
 static tt_status *start_client(const char *path, bool named) {
@@ -213,6 +223,7 @@ static tt_status *start_client(const char *path, bool named) {
                     TT_MAX_DEVICES);
   }
   TT_TRY(read_options());
+  TT_TRY(open_cache());
   size_t size = (size_t)count * sizeof *rt->engines;
   rt->engines = aligned_alloc(_Alignof(tt_engine), size);  // the queue's counters have cache lines of their own
   if (!rt->engines) {
@@ -235,6 +246,8 @@ static void undo_start(void) {
   free(rt->engines);
   rt->engines = NULL;
   rt->device_count = 0;
+  tt_cache_free(rt->cache);
+  rt->cache = NULL;
   tt_pjrt_client_free(rt->client);
   rt->client = NULL;
   for (; rt->option_count > 0; rt->option_count--) {

@@ -384,6 +384,7 @@ static void test_cases(void) {
 
 int main(int argc, char **argv) {
   static const tt_test tests[] = {TEST(test_cases)};
+  setenv("TORCH_TPU_CACHE", "0", 1);
   const char *name = getenv("TT_RUNTIME_CASE");
   return name ? run_case(name) : tt_test_main(argc, argv, tests, 1);
 }

@@ -4,6 +4,8 @@
 
 void tt_get_counters(tt_counters *out) {
   tt_runtime *rt = &tt_the_runtime;
+  tt_cache_stats cache;
+  tt_cache_get_stats(atomic_load(&rt->initialized) ? rt->cache : NULL, &cache);
   *out = (tt_counters){
       .compiles = atomic_load(&rt->counters.compiles),
       .compile_ns = atomic_load(&rt->counters.compile_ns),
@@ -16,6 +18,16 @@ void tt_get_counters(tt_counters *out) {
       .device_to_host_bytes = atomic_load(&rt->counters.d2h_bytes),
       .synchronizations = atomic_load(&rt->counters.syncs),
       .fallbacks = atomic_load(&rt->counters.fallbacks),
+      .disk_hits = cache.disk_hits,
+      .shared_hits = cache.shared_hits,
+      .disk_misses = cache.misses,
+      .disk_stores = cache.stores,
+      .disk_rejected = cache.rejected,
+      .disk_evicted = cache.evicted,
+      .disk_lock_waits = cache.lock_waits,
+      .disk_read_bytes = cache.read_bytes,
+      .disk_written_bytes = cache.written_bytes,
+      .disk_saved_ns = cache.saved_ns,
   };
 }
 

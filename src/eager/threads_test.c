@@ -253,6 +253,7 @@ static void *init(void *argument) {
 static void test_init_at_once(void) {
   fake = fake_open();
   setenv("TORCH_TPU_PJRT_PLUGIN", fake.path, 1);
+  setenv("TORCH_TPU_CACHE", "0", 1);
   setenv("TORCH_TPU_CPU_DEVICES", "2", 1);
   pthread_t threads[THREADS];
   for (int i = 0; i < THREADS; i++) {

@@ -9,6 +9,7 @@ static void start(void) {
     SKIP("TT_TEST_XLA_PLUGIN is not set");
   }
   setenv("TORCH_TPU_PJRT_PLUGIN", plugin, 1);
+  setenv("TORCH_TPU_CACHE", "0", 1);
   setenv("TORCH_TPU_FAST_COMPILE", "1", 1);
   REQUIRE_OK(tt_init());
 }

@@ -153,9 +153,40 @@ tt_status *tt_pjrt_serialize(const PJRT_Api *api, PJRT_Executable *executable, v
   return status;
 }
 
+static bool is_feature_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || strchr("+-,._", c);
+}
+
+// XLA:CPU's loader compares the features of the compiler's target with those of the host, and takes LLVM's tuning
+// preferences ("+prefer-no-gather"), which no host reports, for features: two long lines on stderr at each load, on the
+// machine that compiled it. It adds them wherever the list has AVX-512, so a minus takes both out of the comparison:
+// the machine code is there already, and whether the host is another is what the compile cache's key says.
+static void quiet_loader(char *data, size_t size) {
+  static const char preference[] = ",+prefer-";
+  char *list = memmem(data, size, preference, sizeof preference - 1), *end = list;
+  if (!list) {
+    return;
+  }
+  while (list > data && list[-1] && is_feature_character(list[-1])) {
+    list--;
+  }
+  for (; end < data + size && *end && is_feature_character(*end); end++) {
+  }
+  for (char *at = list; at < end; at++) {
+    size_t left = (size_t)(end - at);
+    if (*at == '+' && ((left > 7 && !memcmp(at, "+avx512", 7)) || (left > 8 && !memcmp(at, "+prefer-", 8)))) {
+      *at = '-';
+    }
+  }
+}
+
 tt_status *tt_pjrt_executable_serialize(tt_pjrt_client *client, tt_pjrt_executable *executable, void **out_data,
                                         size_t *out_size) {
-  return tt_pjrt_serialize(client->api, executable->executable, out_data, out_size);
+  TT_TRY(tt_pjrt_serialize(client->api, executable->executable, out_data, out_size));
+  if (client->is_cpu) {
+    quiet_loader(*out_data, *out_size);
+  }
+  return NULL;
 }
 
 static tt_status *deserialize(tt_pjrt_client *client, const void *data, size_t size, const char *options,
@@ -202,4 +233,9 @@ tt_status *tt_pjrt_executable_deserialize_on(tt_pjrt_client *client, const void 
   }
   *out_executable = executable;
   return NULL;
+}
+
+void tt_pjrt_executable_restore(tt_pjrt_executable *executable, const char *mlir, size_t size, int64_t temp_bytes) {
+  executable->may_donate = mentions_donation(mlir, size);
+  executable->temp_bytes = executable->temp_bytes ? executable->temp_bytes : temp_bytes;
 }

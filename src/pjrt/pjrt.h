@@ -12,6 +12,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "base/strbuf.h"
 
 typedef struct tt_pjrt_plugin tt_pjrt_plugin;
 typedef struct tt_pjrt_client tt_pjrt_client;
@@ -136,5 +137,19 @@ int32_t tt_pjrt_executable_device(const tt_pjrt_executable *executable);
 TT_MUST_USE tt_status *tt_pjrt_executable_deserialize_on(tt_pjrt_client *client, const void *data, size_t size,
                                                          const tt_pjrt_compile_options *options, int32_t device,
                                                          tt_pjrt_executable **out_executable);
+// Gives a deserialized executable what it doesn't say of itself: whether the program that it was compiled from donates,
+// and the temporary memory that was known then.
+void tt_pjrt_executable_restore(tt_pjrt_executable *executable, const char *mlir, size_t size, int64_t temp_bytes);
+// Whether the plugin has the functions at all; whether tt_pjrt_executable_deserialize_on() can load for a device that
+// the bytes weren't compiled for.
+bool tt_pjrt_can_serialize(const tt_pjrt_client *client);
+bool tt_pjrt_can_move(const tt_pjrt_client *client);
+// Appends what plugin and devices are: versions, the file's build, attributes, the devices. Where two are equal,
+// executables can be exchanged, as far as it depends on them (XLA:CPU's also depend on the host's processor).
+TT_MUST_USE tt_status *tt_pjrt_describe(const tt_pjrt_plugin *plugin, const tt_pjrt_client *client, tt_strbuf *out);
+// The compile options as the plugin gets them, `device` -1: for no device in particular. Malloc'ed, the caller frees
+// `*out_data`.
+TT_MUST_USE tt_status *tt_pjrt_options_bytes(const tt_pjrt_client *client, const tt_pjrt_compile_options *options,
+                                             int32_t device, void **out_data, size_t *out_size);
 
 #endif  // TORCHTPU_PJRT_PJRT_H

@@ -6,10 +6,12 @@ one takes a moment instead of seconds.
 
 import collections
 import contextlib
+import functools
 import gc
 import multiprocessing
 import os
 import sys
+import tempfile
 import time
 from multiprocessing import connection, forkserver
 from pathlib import Path
@@ -27,9 +29,17 @@ def context():
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(["preload"])
     paths = [str(HERE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(paths)):
+    # Workers take from each other what is compiled; from an earlier run, and from the user's cache, nothing.
+    cache = {"TORCH_TPU_CACHE": "1", "TORCH_TPU_CACHE_DIR": compiled().name}
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(paths), **cache):
         forkserver.ensure_running()
     return server
+
+
+@functools.cache
+def compiled():
+    """The compile cache of this run, removed at its end."""
+    return tempfile.TemporaryDirectory(prefix="opinfo-compiled")
 
 
 # --- The worker ------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import traceback
 from pathlib import Path
 
 os.environ.setdefault("TORCH_TPU_FAST_COMPILE", "1")
+os.environ.setdefault("TORCH_TPU_CACHE", "0")
 
 import torch
 

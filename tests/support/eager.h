@@ -19,6 +19,7 @@ EAGER_UNUSED static fake_control eager_start(int32_t devices) {
   fake_control fake = fake_open();
   snprintf(text, sizeof text, "%d", devices);
   setenv("TORCH_TPU_PJRT_PLUGIN", fake.path, 1);
+  setenv("TORCH_TPU_CACHE", "0", 1);
   setenv("TORCH_TPU_CPU_DEVICES", text, 0);
   REQUIRE_OK(tt_init());
   return fake;

@@ -22,6 +22,7 @@ def environment(fake, modules, kind=5):
     """Variables under which a process runs on a TPU that isn't one, and keeps its modules."""
     return {
         "TORCH_TPU_PLATFORM": "tpu",
+        "TORCH_TPU_CACHE": "0",
         "TORCH_TPU_PJRT_PLUGIN": str(fake),
         "TORCH_TPU_DUMP_MODULES": str(modules),
         "TORCH_TPU_CPU_FALLBACK": "error",

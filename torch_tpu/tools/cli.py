@@ -12,8 +12,20 @@ def main(arguments=None):
     commands.add_parser("info", help="versions, plugins and devices").set_defaults(run=info)
     doctor_parser = commands.add_parser("doctor", help="checks the plugin's hash and runs a small model")
     doctor_parser.set_defaults(run=doctor)
+    cache_parser = commands.add_parser("cache", help="the compile cache on disk")
+    actions = cache_parser.add_subparsers(dest="action", required=True)
+    for name, run, text in (
+        ("stats", cache_stats, "entries, bytes and the bound"),
+        ("verify", cache_verify, "reads every entry; the exit status is 1 if one is damaged"),
+        ("clear", cache_clear, "removes every entry, and nothing that isn't the cache's"),
+    ):
+        action = actions.add_parser(name, help=text)
+        action.add_argument("--dir", help="the directory, instead of the one that the environment chooses")
+        action.set_defaults(run=run, takes_options=True)
+        if name == "verify":
+            action.add_argument("--repair", action="store_true", help="remove what is damaged")
     options = parser.parse_args(arguments)
-    return options.run()
+    return options.run(options) if getattr(options, "takes_options", False) else options.run()
 
 
 def info():
@@ -29,7 +41,16 @@ def info():
     _row("TPU on this machine", "yes" if _plugins.has_tpu() else "no")
     _row("TPU plugin", tpu_plugin or "none")
     _row("CPU plugin", cpu_plugin or "none")
-    for name in ("TORCH_TPU_PLATFORM", "TORCH_TPU_PJRT_PLUGIN", "TORCH_TPU_CPU_DEVICES", "TORCH_TPU_EAGER_MODE"):
+    for name in (
+        "TORCH_TPU_PLATFORM",
+        "TORCH_TPU_PJRT_PLUGIN",
+        "TORCH_TPU_CPU_DEVICES",
+        "TORCH_TPU_EAGER_MODE",
+        "TORCH_TPU_CACHE",
+        "TORCH_TPU_CACHE_DIR",
+        "TORCH_TPU_CACHE_SIZE",
+        "TORCH_TPU_SHARED_CACHE_DIR",
+    ):
         if name in os.environ:
             _row(name, os.environ[name])
     torch_tpu.load()
@@ -98,6 +119,84 @@ def _check_training():
     if difference > 1e-4:
         raise RuntimeError(f"the loss is {losses['tpu']:.6f}, on the CPU {losses['cpu']:.6f}")
     return f"loss {losses['tpu']:.6f}, within {difference:.0e} of the CPU's"
+
+
+def cache_stats(options):
+    directory, bound = _cache_directory(options)
+    if directory is None:
+        return 1
+    summary, _ = _inspect_cache(directory, "count")
+    _row("directory", directory)
+    _row("entries", summary.entries)
+    _row("bytes", f"{summary.bytes} ({_size(summary.bytes)})")
+    _row("bound", f"{bound} ({_size(bound)})")
+    _row("oldest", _time(summary.oldest))
+    _row("newest", _time(summary.newest))
+    if summary.unfinished:
+        _row("unfinished files", summary.unfinished)
+    return 0
+
+
+def cache_verify(options):
+    directory, _ = _cache_directory(options)
+    if directory is None:
+        return 1
+    summary, bad = _inspect_cache(directory, "repair" if options.repair else "verify")
+    for file, fault in bad:
+        print(f"{file}: {fault}")
+    removed = f", {summary.removed} files removed" if options.repair else ""
+    print(f"{directory}: {summary.entries} entries, {summary.bad} bad{removed}")
+    return 1 if bad else 0
+
+
+def cache_clear(options):
+    directory, _ = _cache_directory(options)
+    if directory is None:
+        return 1
+    summary, _ = _inspect_cache(directory, "clear")
+    print(f"{directory}: {summary.removed} files removed, {_size(summary.bytes)}")
+    return 0
+
+
+def _cache_directory(options):
+    from torch_tpu import _lib
+
+    directory, _, bound = _lib.cache_settings()
+    directory = options.dir or directory
+    if directory is None:
+        print("the compile cache is off (TORCH_TPU_CACHE=0, or no home directory): --dir names one", file=sys.stderr)
+    return directory, bound
+
+
+def _inspect_cache(directory, action):
+    """The summary of a directory, and (file, what is wrong) of each bad entry. Ends the program where it can't."""
+    import ctypes
+
+    from torch_tpu import _lib
+
+    bad, summary = [], _lib.CacheSummary()
+    report = _lib.CACHE_REPORT(lambda _, file, fault: bad.append((os.fsdecode(file), fault.decode())))
+    actions = ("count", "verify", "repair", "clear")
+    try:
+        _lib.load_runtime().tt_compile_cache_inspect(
+            os.fsencode(directory), actions.index(action), report, None, ctypes.byref(summary)
+        )
+    except RuntimeError as error:
+        sys.exit(f"torch-tpu: {error}")
+    return summary, bad
+
+
+def _size(count):
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.1f} {unit}" if unit != "bytes" else f"{count} bytes"
+        count /= 1024
+
+
+def _time(seconds):
+    import time
+
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else "none"
 
 
 def _version():

@@ -22,6 +22,7 @@ from .amp import (
 from .execution import (
     EagerMode,
     clear_compile_cache,
+    compile_cache_stats,
     compile_count,
     counters,
     cpu_fallback,
@@ -81,6 +82,7 @@ __all__ = [
     "amp",
     "can_device_access_peer",
     "clear_compile_cache",
+    "compile_cache_stats",
     "compile_count",
     "counters",
     "cpu_fallback",

@@ -106,8 +106,28 @@ def compile_count():
     return counters()["compiles"]
 
 
+def compile_cache_stats():
+    """What the compile cache on disk did since the process began.
+
+    `disk_hits` and `shared_hits` are modules that were loaded instead of compiled, `misses` were compiled, `stores` are
+    entries written, `rejected` ones that were damaged and replaced; `seconds_saved` is the compiler's time less the
+    loading. `directory` is None where the cache is off (TORCH_TPU_CACHE=0), `shared_directory` where there is none.
+    """
+    directory, shared, limit = _lib.cache_settings()
+    counted = counters()
+    stats = {"directory": directory, "shared_directory": shared, "limit_bytes": limit}
+    stats.update({name: counted[name] for name in ("disk_hits", "shared_hits")})
+    for name in ("misses", "stores", "rejected", "evicted", "lock_waits", "read_bytes", "written_bytes"):
+        stats[name] = counted["disk_" + name]
+    stats["seconds_saved"] = counted["disk_saved_ns"] / 1e9
+    return stats
+
+
 def clear_compile_cache():
-    """Forgets every compiled operator. Tensors stay valid."""
+    """Forgets every compiled operator in memory. Tensors stay valid.
+
+    What is on disk stays, and is loaded from there when it is needed again: `torch-tpu cache clear` removes that.
+    """
     _lib.runtime().tt_clear_compile_cache()
 
 
