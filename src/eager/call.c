@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/trace.h"
+#include "eager/explain.h"
 #include "eager/key.h"
 #include "eager/number.h"
 
@@ -22,6 +23,7 @@ tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
   tt_trace_end();
   tt_count(&rt->counters.compiles, 1);
   tt_count(&rt->counters.compile_ns, (int64_t)(tt_time_ns() - begin));
+  tt_explain_note(TT_NOTE_COMPILE, record->op->name, (int64_t)(tt_time_ns() - begin));
   if (status) {
     return tt_status_prefix(status, "compiling %s", record->op->name);
   }
@@ -475,6 +477,7 @@ tt_status *tt_call(tt_op *op, const tt_arg *args, int32_t count, int32_t device,
   if (!status && tt_get_eager_mode() == TT_MODE_DEBUG && out->resize_arg < 0) {
     status = wait_and_check(&state, out);
   }
+  tt_explain_place();
   tt_call_state_free(&state);
   if (status) {
     free_storages(out);

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "eager/explain.h"
 #include "eager/fused.h"
 
 typedef struct request {
@@ -54,6 +55,7 @@ static tt_status *build(const request *r, tt_record **out_record) {
 static void serve(request *r) {
   tt_record *record;
   tt_status *status = build(r, &record);
+  tt_explain_place();
   if (status) {
     TT_LOG(WARN, "%d operators stay unfused: %s", r->stretch->count, tt_status_message(status));
     tt_status_free(status);
@@ -74,6 +76,7 @@ static void serve(request *r) {
 static void run(void *argument) {
   (void)argument;
   tt_thread_lower_priority();
+  tt_locate_never();
   pthread_mutex_lock(&compiler.lock);
   while (!compiler.stopping) {
     request *r = compiler.first;

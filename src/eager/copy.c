@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eager/explain.h"
 #include "eager/internal.h"
 #include "eager/number.h"
 
@@ -184,9 +185,11 @@ static tt_status *read_value(tt_engine *engine, tt_value *value, void *data, siz
   if (value->nbytes != nbytes) {
     return tt_error(TT_ERR_INTERNAL, "a value of %zu bytes where %zu are read", value->nbytes, nbytes);
   }
+  tt_explain_read((int64_t)nbytes);
   tt_count(&tt_the_runtime.counters.d2h, 1);
   tt_count(&tt_the_runtime.counters.d2h_bytes, (int64_t)nbytes);
   tt_status *status = tt_pjrt_buffer_to_host(tt_the_runtime.client, value->buffer, data, nbytes);
+  tt_explain_place();
   return status;
 }
 
@@ -257,6 +260,7 @@ static tt_status *copy_across(const tt_tensor *destination, const tt_tensor *sou
   tt_arg arg = tensor_arg(source);
   TT_TRY(call_internal(OP_CONTIGUOUS, &arg, 1, from->device, &packed));
   tt_value *value = hold_value(from, packed), *moved = NULL;
+  tt_explain_note(TT_NOTE_SYNC, "copy to another device", 0);
   tt_status *status = wait_for_value(from, value);
   if (!status && !(moved = tt_value_create(to->device, value->dtype, value->dims, value->shape.rank))) {
     status = tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");

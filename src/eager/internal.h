@@ -177,7 +177,16 @@ typedef struct tt_step {
 } tt_step;
 
 enum { TT_STRETCH_LIMIT = 2048, TT_VARIANT_LIMIT = 8, TT_TRIE_LIMIT = 65536, TT_PROGRAM_LIMIT = 1024 };
-typedef enum tt_cut_reason { TT_CUT_SYNC, TT_CUT_CONTENT, TT_CUT_LENGTH, TT_CUT_MEMORY, TT_CUT_MODE } tt_cut_reason;
+typedef enum tt_cut_reason {
+  TT_CUT_READ,   // of a value, by the host
+  TT_CUT_EVENT,  // was recorded
+  TT_CUT_SYNC,
+  TT_CUT_CONTENT,  // a place that the program's content chooses
+  TT_CUT_UNKNOWN,  // steps were held, and another one came than those that are known
+  TT_CUT_LENGTH,
+  TT_CUT_MEMORY,
+  TT_CUT_MODE
+} tt_cut_reason;
 typedef struct tt_tape {
   tt_step **steps;
   int32_t count, capacity;

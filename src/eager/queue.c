@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/trace.h"
+#include "eager/explain.h"
 #include "eager/internal.h"
 
 enum { SPINS_BEFORE_SLEEP = 4000, SPINS_BEFORE_WAIT = 2000 };
@@ -336,6 +337,7 @@ static void *dispatch(void *argument) {
   tt_engine *engine = argument;
   tt_queue *queue = &engine->queue;
   bool stopping = false;
+  tt_locate_never();
   while (!stopping) {
     uint64_t next = atomic_load_explicit(&queue->launched, memory_order_relaxed) + 1;
     wait_for_task(engine, next);

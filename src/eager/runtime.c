@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "eager/explain.h"
 #include "eager/fused.h"
 
 tt_runtime tt_the_runtime = {
@@ -409,6 +410,7 @@ tt_status *tt_synchronize(int32_t device) {
   tt_engine *engine;
   TT_TRY(tt_engine_of(device, &engine));
   tt_count(&tt_the_runtime.counters.syncs, 1);
+  tt_explain_note(TT_NOTE_SYNC, "synchronize", 0);
   tt_status *first = NULL;
   for (int32_t i = 0; i < tt_the_runtime.device_count; i++) {
     if (device >= 0 && i != device) {
@@ -422,6 +424,7 @@ tt_status *tt_synchronize(int32_t device) {
       first = status;
     }
   }
+  tt_explain_place();
   return first;
 }
 

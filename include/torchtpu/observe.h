@@ -1,0 +1,49 @@
+// What the library says about itself: where a program's time goes, and to the profiler.
+//
+// While nothing is asked for, each of its places costs one relaxed load.
+#ifndef TORCHTPU_OBSERVE_H
+#define TORCHTPU_OBSERVE_H
+
+#include "torchtpu/torchtpu.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+// ======== places in the program ========
+// Writes where the calling thread is, as "file.py:12". Its result is a set of tt_place_flag; negative: not known.
+// Called on the thread that made the call at hand, and never while a lock of the library is held.
+typedef int32_t (*tt_locator)(char *out, size_t size);
+typedef enum tt_place_flag {
+  TT_PLACE_IN_MODULE = 1,  // inside of one pass through a network: the same line for each of its layers
+} tt_place_flag;
+void tt_set_locator(tt_locator locator);  // NULL: there are no places
+
+// ======== explain ========
+typedef enum tt_note_kind {
+  TT_NOTE_CUT,       // a stretch ended; what: why
+  TT_NOTE_STRETCH,   // operators that were launched as one program; amount: how many
+  TT_NOTE_COMPILE,   // what: the operator; amount: ns
+  TT_NOTE_SYNC,      // the host waited for the device; what: how
+  TT_NOTE_FALLBACK,  // what: the operator
+} tt_note_kind;
+// Notes of one kind, one `what` and one place are one.
+typedef struct tt_note {
+  int32_t kind;
+  const char *what, *place;  // place: "" if it has none
+  int64_t count, amount;     // amount: the sum
+} tt_note;
+void tt_explain_start(void);  // forgets earlier notes
+void tt_explain_stop(void);
+// Note `index` of those taken; false past the last. Valid until the next start; call while stopped.
+bool tt_explain_note_at(int32_t index, tt_note *out_note);
+void tt_explain_fallback(const char *op);
+void tt_explain_item(void);  // the thread's next read is of one element, for Python
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // TORCHTPU_OBSERVE_H
