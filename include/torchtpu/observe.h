@@ -41,6 +41,36 @@ bool tt_explain_note_at(int32_t index, tt_note *out_note);
 void tt_explain_fallback(const char *op);
 void tt_explain_item(void);  // the thread's next read is of one element, for Python
 
+// ======== profiler ========
+typedef enum tt_activity_kind {
+  TT_ACTIVITY_PROGRAM,    // ran on the device
+  TT_ACTIVITY_TO_DEVICE,  // transfers
+  TT_ACTIVITY_TO_HOST,
+  TT_ACTIVITY_COMPILE,  // on the host
+  TT_ACTIVITY_LAUNCH,   // the host's part of a program
+} tt_activity_kind;
+typedef struct tt_activity {
+  int32_t kind, device;
+  int64_t thread;            // of the host, the kernel's number; of a program: that launched it
+  int64_t begin_ns, end_ns;  // since 1970
+  int64_t nbytes;            // of a transfer
+  uint64_t correlation;      // what the calling thread was in when it was enqueued; 0: nothing
+  const char *name, *label;  // label: "" if there was none
+} tt_activity;
+// Drops what was recorded, and records from now on.
+void tt_profile_start(void);
+// Records no more. Programs that were launched are waited for, a second at most.
+void tt_profile_stop(void);
+// False past the last. Valid until the next start.
+bool tt_profile_activity_at(size_t index, tt_activity *out_activity);
+// What the calling thread is in: PyTorch's number of an operator.
+void tt_profile_push(uint64_t correlation);
+void tt_profile_pop(void);
+// The calling thread's names for what it does (record_function): they go into the metadata of the modules that it
+// compiles meanwhile, and to the activities. Never into a key: a name that changes makes nothing compile again.
+void tt_label_push(const char *label);
+void tt_label_pop(void);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

@@ -8,19 +8,24 @@
 #include "base/trace.h"
 #include "eager/explain.h"
 #include "eager/key.h"
+#include "eager/label.h"
 #include "eager/number.h"
 
 // ---- building a record ----
 tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
   tt_runtime *rt = &tt_the_runtime;
   tt_pjrt_compile_options options = {rt->option_names, rt->option_values, rt->option_count};
-  TT_LOG(DEBUG, "%s\n%s", record->op->name, record->lowered.text);
-  tt_dump_module(record->op->rule->name, record->lowered.text);
+  char *labelled = tt_label_text(record->lowered.text, record->op->short_name);
+  const char *text = labelled ? labelled : record->lowered.text;
+  TT_LOG(DEBUG, "%s\n%s", record->op->name, text);
+  tt_dump_module(record->op->rule->name, text);
   uint64_t begin = tt_time_ns();
+  int64_t profiled = tt_profile_now();
   tt_trace_begin("compile");
-  tt_status *status = tt_pjrt_compile(rt->client, record->lowered.text, strlen(record->lowered.text), &options,
-                                      engine->device, &record->executable);
+  tt_status *status = tt_pjrt_compile(rt->client, text, strlen(text), &options, engine->device, &record->executable);
+  free(labelled);
   tt_trace_end();
+  tt_profile_add(TT_ACTIVITY_COMPILE, record->title ? record->title : record->op->name, engine->device, profiled, 0);
   tt_count(&rt->counters.compiles, 1);
   tt_count(&rt->counters.compile_ns, (int64_t)(tt_time_ns() - begin));
   tt_explain_note(TT_NOTE_COMPILE, record->op->name, (int64_t)(tt_time_ns() - begin));

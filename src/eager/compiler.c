@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/strbuf.h"
 #include "base/thread.h"
 #include "eager/explain.h"
 #include "eager/fused.h"
@@ -32,6 +33,18 @@ static void free_request(request *r) {
   free(r);
 }
 
+// "fused 23: embedding ... add_"
+static char *title_of(const tt_stretch *stretch) {
+  tt_strbuf text = {0};
+  tt_strbuf_printf(&text, "fused %d: %s ... %s", stretch->count, stretch->records[0]->op->short_name,
+                   stretch->records[stretch->count - 1]->op->short_name);
+  if (text.failed) {
+    tt_strbuf_free(&text);
+    return NULL;
+  }
+  return text.data;
+}
+
 static tt_status *build(const request *r, tt_record **out_record) {
   tt_record *record = *out_record = calloc(1, sizeof *record);
   if (!record) {
@@ -39,6 +52,7 @@ static tt_status *build(const request *r, tt_record **out_record) {
   }
   atomic_init(&record->refs, 1);
   record->op = &fused_op;
+  record->title = title_of(r->stretch);
   tt_status *status = tt_stretch_lower(r->stretch, &record->lowered);
   if (!status && record->lowered.text) {
     status = tt_record_compile(record, r->engine);

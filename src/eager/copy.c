@@ -188,7 +188,9 @@ static tt_status *read_value(tt_engine *engine, tt_value *value, void *data, siz
   tt_explain_read((int64_t)nbytes);
   tt_count(&tt_the_runtime.counters.d2h, 1);
   tt_count(&tt_the_runtime.counters.d2h_bytes, (int64_t)nbytes);
+  int64_t begin = tt_profile_now();
   tt_status *status = tt_pjrt_buffer_to_host(tt_the_runtime.client, value->buffer, data, nbytes);
+  tt_profile_add(TT_ACTIVITY_TO_HOST, "", engine->device, begin, (int64_t)nbytes);
   tt_explain_place();
   return status;
 }

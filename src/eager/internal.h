@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "aten/internal.h"
+#include "eager/profile.h"
 #include "pjrt/pjrt.h"
 #include "torchtpu/torchtpu.h"
 
@@ -73,6 +74,7 @@ typedef struct tt_record {
   tt_pjrt_executable *executable;  // NULL: nothing to run
   tt_lowered lowered;
   const tt_op *op;
+  char *title;       // of a fused program: what a person would call it
   size_t new_bytes;  // of the results
   int64_t temp_bytes;
 } tt_record;
@@ -113,6 +115,7 @@ typedef struct tt_task {
   tt_value *inline_inputs[TT_INLINE_VALUES], *inline_outputs[TT_INLINE_VALUES];
   bool inline_donate[TT_INLINE_VALUES];
   void *heap;  // owned; holds the arrays when they don't fit
+  tt_origin origin;
 } tt_task;
 
 typedef struct tt_pending_assert {

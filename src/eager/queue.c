@@ -28,6 +28,7 @@ tt_task *tt_queue_reserve(tt_engine *engine) {
   task->record = NULL;
   task->event = NULL;
   task->heap = NULL;
+  task->origin = (tt_origin){0};
   task->input_count = task->output_count = 0;
   return task;
 }
@@ -51,6 +52,9 @@ tt_status *tt_task_reserve_values(tt_task *task, int32_t inputs, int32_t outputs
 uint64_t tt_queue_push(tt_engine *engine) {
   tt_queue *queue = &engine->queue;
   uint64_t sequence = atomic_load_explicit(&queue->pushed, memory_order_relaxed) + 1;
+  if (tt_profile_enabled()) {
+    queue->tasks[(sequence - 1) % TT_QUEUE_LENGTH].origin = tt_profile_origin();
+  }
   atomic_store(&queue->pushed, sequence);  // sequentially consistent with the read of `sleeping`
   if (atomic_load(&queue->sleeping)) {
     pthread_mutex_lock(&queue->mutex);
@@ -221,11 +225,16 @@ static void run_with(tt_engine *engine, tt_task *task, tt_pjrt_buffer **argument
     arguments[i] = task->inputs[i]->buffer;
   }
   tt_pjrt_event *done = NULL;
+  int64_t begin = tt_profile_now();
   tt_trace_begin(task->record->op->name);
   tt_status *status = tt_pjrt_execute(tt_the_runtime.client, task->record->executable, engine->device, arguments,
                                       task->donate, task->input_count, results, &done);
   tt_trace_end();
   tt_count(&tt_the_runtime.counters.executions, 1);
+  if (begin && !status) {
+    tt_profile_program(engine->device, task->record->title ? task->record->title : task->record->op->name,
+                       &task->origin, begin, done);
+  }
   if (status) {
     fail_task(engine, task, tt_status_prefix(status, "%s", task->record->op->name), true);
     return;
