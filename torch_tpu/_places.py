@@ -12,8 +12,8 @@ from torch_tpu import _lib
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _INSIDE = (_TORCH, os.path.dirname(os.path.abspath(__file__)) + os.sep)
-_MODULE = os.path.join(_TORCH, "nn", "modules", "module.py")
-_LOOPS = (os.path.join(_TORCH, "optim") + os.sep, os.path.join(_TORCH, "nn", "utils") + os.sep)
+# What goes through the layers or the parameters of a network, each of which passes the same line.
+_LOOPS = tuple(_TORCH + part.replace("/", os.sep) for part in ("optim/", "nn/modules/", "nn/utils/", "nn/init.py"))
 _BACKWARD = "_engine_run_backward"
 _IN_MODULE = 1  # tt_place_flag
 
@@ -33,8 +33,7 @@ def _find(frame):
         path = code.co_filename
         if place is None and not path.startswith(_INSIDE):
             place = f"{path}:{frame.f_lineno}"
-        # A network's layers, and an optimizer's parameters, pass the same line in turn.
-        if (path == _MODULE and code.co_name == "_call_impl") or path.startswith(_LOOPS):
+        if path.startswith(_LOOPS):
             flags |= _IN_MODULE
         frame = frame.f_back
     return place, flags

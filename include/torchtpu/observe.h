@@ -20,6 +20,11 @@ typedef enum tt_place_flag {
 } tt_place_flag;
 void tt_set_locator(tt_locator locator);  // NULL: there are no places
 
+// Says that a loop keeps compiling, where TORCH_TPU_RECOMPILE_WARNING is not 0. Called as a locator is. Without one, or
+// on a thread that has no place, it goes to the log.
+typedef void (*tt_warner)(const char *text);
+void tt_set_warner(tt_warner warner);
+
 // ======== explain ========
 typedef enum tt_note_kind {
   TT_NOTE_CUT,       // a stretch ended; what: why

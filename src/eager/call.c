@@ -10,6 +10,7 @@
 #include "eager/key.h"
 #include "eager/label.h"
 #include "eager/number.h"
+#include "eager/recompile.h"
 
 // ---- building a record ----
 tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
@@ -27,6 +28,7 @@ tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
   tt_trace_end();
   tt_profile_add(TT_ACTIVITY_COMPILE, record->title ? record->title : record->op->name, engine->device, profiled, 0);
   tt_count(&rt->counters.compiles, 1);
+  record->compiled = true;
   tt_count(&rt->counters.compile_ns, (int64_t)(tt_time_ns() - begin));
   tt_explain_note(TT_NOTE_COMPILE, record->op->name, (int64_t)(tt_time_ns() - begin));
   if (status) {
@@ -122,6 +124,9 @@ static tt_status *build_missing(tt_call_state *s) {
   }
   if (engine->cache.count >= TT_OP_CACHE_LIMIT) {
     tt_tape_clear(engine);  // fused programs hold records too
+  }
+  if (record->compiled) {
+    tt_recompile_note(engine, record);
   }
   return tt_op_cache_insert(&engine->cache, record);
 }
@@ -483,6 +488,7 @@ tt_status *tt_call(tt_op *op, const tt_arg *args, int32_t count, int32_t device,
     status = wait_and_check(&state, out);
   }
   tt_explain_place();
+  tt_recompile_warn();
   tt_call_state_free(&state);
   if (status) {
     free_storages(out);

@@ -5,6 +5,7 @@
 #include "eager/explain.h"
 #include "eager/internal.h"
 #include "eager/number.h"
+#include "eager/recompile.h"
 
 // ---- internal operators ----
 typedef enum internal_op { OP_COPY, OP_CONTIGUOUS, OP_RETYPE, OP_RESIZE, OP_COUNT } internal_op;
@@ -136,6 +137,7 @@ tt_status *tt_copy_from_host(const tt_tensor *destination, const void *data) {
   tt_status *status = tt_memory_check(engine, nbytes, "a copy to the device");
   pthread_mutex_unlock(&engine->lock);
   TT_TRY(status);
+  tt_recompile_turn();
   tt_value *value;
   TT_TRY(tt_value_from_host(engine, data, (tt_dtype)destination->dtype, destination->sizes, destination->ndim, &value));
   if (is_whole(destination)) {
@@ -186,12 +188,14 @@ static tt_status *read_value(tt_engine *engine, tt_value *value, void *data, siz
     return tt_error(TT_ERR_INTERNAL, "a value of %zu bytes where %zu are read", value->nbytes, nbytes);
   }
   tt_explain_read((int64_t)nbytes);
+  tt_recompile_turn();
   tt_count(&tt_the_runtime.counters.d2h, 1);
   tt_count(&tt_the_runtime.counters.d2h_bytes, (int64_t)nbytes);
   int64_t begin = tt_profile_now();
   tt_status *status = tt_pjrt_buffer_to_host(tt_the_runtime.client, value->buffer, data, nbytes);
   tt_profile_add(TT_ACTIVITY_TO_HOST, "", engine->device, begin, (int64_t)nbytes);
   tt_explain_place();
+  tt_recompile_warn();
   return status;
 }
 

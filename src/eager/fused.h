@@ -31,8 +31,9 @@ typedef struct tt_node {
   uint64_t hash;
   tt_record *record;  // owned reference
   int32_t depth;
-  int32_t known;  // compiled variants here and below
-  bool ends;      // a stretch ends here by its content
+  int32_t known;     // compiled variants here and below
+  int32_t programs;  // of a first step: requested here and below
+  bool ends;         // a stretch ends here by its content
   tt_variant *variants;
   int32_t variant_count, source_count;
   int32_t sources[];

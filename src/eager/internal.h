@@ -71,6 +71,7 @@ typedef struct tt_record {
   int32_t key_words;
   struct tt_record *next;          // in the cache's bucket
   bool used;                       // since the last sweep
+  bool compiled;                   // here, not loaded from elsewhere
   tt_pjrt_executable *executable;  // NULL: nothing to run
   tt_lowered lowered;
   const tt_op *op;

@@ -4,6 +4,7 @@
 
 #include "eager/explain.h"
 #include "eager/fused.h"
+#include "eager/recompile.h"
 
 static tt_status *no_memory(void) { return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory"); }
 
@@ -261,6 +262,10 @@ static void request(tt_engine *engine, tt_node *node, tt_variant *variant) {
   }
   variant->state = status ? TT_VARIANT_FAILED : TT_VARIANT_COMPILING;
   engine->tape.trie.programs++;
+  while (node->parent) {
+    node = node->parent;
+  }
+  tt_recompile_note_stretch(node->record, ++node->programs);
   tt_status_free(status);
 }
 

@@ -183,6 +183,10 @@ std::unique_ptr<at::ObserverContext> enter_label(const at::RecordFunction &funct
 }
 void leave_label(const at::RecordFunction &, at::ObserverContext *) { tt_label_pop(); }
 
+void warn(const char *text) {
+  c10::warn(c10::Warning(c10::UserWarning(), {__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text, true));
+}
+const bool g_warner = (tt_set_warner(warn), true);
 const at::CallbackHandle g_labels =
     at::addGlobalCallback(at::RecordFunctionCallback(enter_label, leave_label).scopes({at::RecordScope::USER_SCOPE}));
 

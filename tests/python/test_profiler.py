@@ -1,5 +1,6 @@
 """torch.profiler: programs, compiles and transfers of the device, with their times; record_function's names."""
 
+import itertools
 import json
 
 import pytest
@@ -55,10 +56,10 @@ def test_programs_compiles_and_transfers(mode, tmp_path):
     # One clock: all of it lies in what the trace spans, a program ends after it was launched, and they don't overlap.
     host = [e for e in events if e.get("cat") in ("cpu_op", "user_annotation")]
     begin, end = min(e["ts"] for e in host), max(e["ts"] + e["dur"] for e in host) + 1e6
-    for event in sum(by_kind.values(), []):
+    for event in itertools.chain(*by_kind.values()):
         assert begin - 1 <= event["ts"] and event["ts"] + event["dur"] <= end
     programs = sorted(by_kind["kernel"], key=lambda e: e["ts"])
-    for one, other in zip(programs, programs[1:]):
+    for one, other in itertools.pairwise(programs):
         assert one["ts"] + one["dur"] <= other["ts"] + 0.01
     forward = min(e["ts"] for e in host if e["name"] == "forward")
     mm = min(e["ts"] for e in host if e["name"] == "aten::mm")
