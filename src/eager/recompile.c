@@ -10,7 +10,7 @@
 #include "eager/key_part.h"
 
 enum {
-  CHAINS = 12,        // an operator
+  CHAINS = 32,        // an operator
   VALUES = 16,        // that a chain remembers
   MOST_CHANGES = 32,  // words of a key
   MOST_WORDS = 2048,
@@ -29,7 +29,7 @@ typedef struct chain {
   int32_t turns;                                // of the keys that came in another turn than the one before
 } chain;
 typedef struct history {
-  chain chains[CHAINS];
+  chain *chains[CHAINS];  // owned
 } history;
 
 typedef struct suspect {
@@ -121,22 +121,42 @@ static void choose_first(chain *c, const tt_key_part *parts) {
   c->changes[0] = chosen;
 }
 
-static void remember(chain *c, const tt_record *record) {
+static void remember(chain *c, const uint64_t *key, uint64_t hash) {
   c->used = ++clock_now;
   c->turn = atomic_load_explicit(&tt_recompile_turns, memory_order_relaxed);
-  c->hashes[(c->length - 1) % VALUES] = record->hash;
+  c->hashes[(c->length - 1) % VALUES] = hash;
   if (c->change_count) {
-    c->values[(c->length - 1) % VALUES] = (int64_t)record->key[c->changes[0]];
+    c->values[(c->length - 1) % VALUES] = (int64_t)key[c->changes[0]];
   }
-  memcpy(c->key, record->key, sizeof *c->key * (size_t)c->words);
+  memcpy(c->key, key, sizeof *c->key * (size_t)c->words);
 }
 
-static void start(chain *c, const tt_record *record) {
-  uint64_t *key = realloc(c->key, sizeof *key * (size_t)record->key_words);
-  if (key) {
-    *c = (chain){.key = key, .words = record->key_words, .length = 1};
-    remember(c, record);
+static void free_chain(chain *c) {
+  if (c) {
+    free(c->key);
+    free(c);
   }
+}
+
+// A new chain of one key, in the place of the one that was not extended for the longest time. NULL without memory.
+static chain *start(history *h, const uint64_t *key, int32_t words, uint64_t hash) {
+  chain **at = &h->chains[0];
+  for (int32_t i = 1; i < CHAINS && *at; i++) {
+    at = !h->chains[i] || h->chains[i]->used < (*at)->used ? &h->chains[i] : at;
+  }
+  chain *c = calloc(1, sizeof *c);
+  if (c && !(c->key = malloc(sizeof *key * (size_t)words))) {
+    free(c);
+    c = NULL;
+  }
+  if (c) {
+    c->words = words;
+    c->length = 1;
+    remember(c, key, hash);
+    free_chain(*at);
+    *at = c;
+  }
+  return c;
 }
 
 static void extend(chain *c, const tt_record *record, const tt_key_part *parts, const int32_t *changes, int32_t count) {
@@ -148,30 +168,46 @@ static void extend(chain *c, const tt_record *record, const tt_key_part *parts, 
   }
   c->turns += atomic_load_explicit(&tt_recompile_turns, memory_order_relaxed) != c->turn;
   c->length++;
-  remember(c, record);
+  remember(c, record->key, record->hash);
 }
 
-// The chain that the record extends, by the fewest changes; else it begins one. NULL: it does not belong to any.
-static chain *place_record(history *h, const tt_record *record, const tt_key_part *parts) {
-  chain *best = NULL, *oldest = &h->chains[0];
-  int32_t best_changes[MOST_CHANGES], best_count = 0;
+// What the record differs in least: a chain that it continues, or (`single`) a key that it could make a chain with. Of
+// equals the oldest: it was in the same place a turn ago, where another key of this turn was in another place.
+static chain *find_nearest(const history *h, const tt_record *record, const tt_key_part *parts, bool single,
+                           int32_t *out_changes, int32_t *out_count) {
+  chain *best = NULL;
   for (int32_t i = 0; i < CHAINS; i++) {
-    chain *c = &h->chains[i];
-    int32_t changes[MOST_CHANGES];
-    oldest = c->used < oldest->used ? c : oldest;
-    int32_t count = c->words == record->key_words ? compare(c, record->key, parts, changes) : -1;
-    if (count > 0 && continues(c, record->key, changes, count) && (!best || count < best_count)) {
+    chain *c = h->chains[i];
+    if (!c || (c->length == 1) != single || c->words != record->key_words) {
+      continue;
+    }
+    int32_t changes[MOST_CHANGES], count = compare(c, record->key, parts, changes);
+    bool nearer = !best || count < *out_count || (count == *out_count && c->used < best->used);
+    if (count > 0 && nearer && continues(c, record->key, changes, count)) {
       best = c;
-      best_count = count;
-      memcpy(best_changes, changes, sizeof *changes * (size_t)count);
+      *out_count = count;
+      memcpy(out_changes, changes, sizeof *changes * (size_t)count);
     }
   }
-  if (!best) {
-    start(oldest, record);
-    return NULL;
-  }
-  extend(best, record, parts, best_changes, best_count);
   return best;
+}
+
+// The chain that the record extends. Where it extends none, it is kept for later ones. NULL: there is none.
+static chain *place_record(history *h, const tt_record *record, const tt_key_part *parts) {
+  int32_t changes[MOST_CHANGES], count = 0;
+  chain *c = find_nearest(h, record, parts, false, changes, &count);
+  if (!c) {
+    const chain *near = find_nearest(h, record, parts, true, changes, &count);
+    if (near) {
+      // A chain of its own: the key stays, for one that is nearer to it.
+      c = start(h, near->key, near->words, near->hashes[0]);
+    }
+    start(h, record->key, record->key_words, record->hash);
+  }
+  if (c) {
+    extend(c, record, parts, changes, count);
+  }
+  return c;
 }
 
 static tt_record *find_hash(const tt_op_cache *cache, uint64_t hash) {
@@ -279,7 +315,7 @@ void tt_recompile_note(tt_engine *engine, const tt_record *record) {
 static void free_history(void *value) {
   history *h = value;
   for (int32_t i = 0; i < CHAINS; i++) {
-    free(h->chains[i].key);
+    free_chain(h->chains[i]);
   }
   free(h);
 }

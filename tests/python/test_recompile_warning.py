@@ -1,5 +1,6 @@
 """A loop that compiles at every turn is told once a line, with what changes; a program's first passes are not."""
 
+import itertools
 import warnings
 
 import pytest
@@ -138,7 +139,7 @@ class Residual(nn.Module):
         widths = [3, 4, 6, 8, 10, 12, 14, 16, 18, 20]
         self.stages = nn.ModuleList(
             nn.Sequential(nn.Conv2d(a, b, 3, padding=1, stride=1 + i % 2), nn.BatchNorm2d(b), nn.SiLU())
-            for i, (a, b) in enumerate(zip(widths, widths[1:]))
+            for i, (a, b) in enumerate(itertools.pairwise(widths))
         )
         self.head = nn.Linear(widths[-1], 5)
 
