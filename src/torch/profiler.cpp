@@ -1,6 +1,9 @@
 // torch.profiler: what the C core records becomes activities of Kineto, PyTorch's tracing library, and the names of
 // record_function reach the C core.
 #include <ATen/record_function.h>
+#include <torch/csrc/profiler/stubs/base.h>
+
+#include <ctime>
 
 #include "shim.h"
 #include "torchtpu/observe.h"
@@ -175,6 +178,43 @@ REGISTER_PRIVATEUSE1_PROFILER(Profiler);
 
 namespace torchtpu {
 namespace {
+
+// torch.autograd.profiler without Kineto: an event before and after each operator, which ends what fused mode holds.
+struct Stubs final : torch::profiler::impl::ProfilerStubs {
+  using Event = torch::profiler::impl::ProfilerVoidEventStub;
+
+  void record(c10::DeviceIndex *device, Event *event, int64_t *cpu_ns) const override {
+    tt_event *created = nullptr;
+    check(tt_event_create(&created));
+    *event = Event(created, [](void *handle) { tt_event_free(static_cast<tt_event *>(handle)); });
+    int32_t current = tt_current_device();
+    if (device) {
+      *device = static_cast<c10::DeviceIndex>(current);
+    }
+    if (cpu_ns) {
+      timespec now;
+      clock_gettime(CLOCK_REALTIME, &now);
+      *cpu_ns = static_cast<int64_t>(now.tv_sec) * 1000000000 + now.tv_nsec;
+    }
+    check(tt_event_record(created, current));
+  }
+  float elapsed(const Event *start, const Event *end) const override {
+    double ms = 0;
+    check(tt_event_elapsed(static_cast<tt_event *>(start->get()), static_cast<tt_event *>(end->get()), &ms));
+    return static_cast<float>(ms * 1000);  // microseconds
+  }
+  void mark(const char *) const override {}
+  void rangePush(const char *name) const override { tt_label_push(name); }
+  void rangePop() const override { tt_label_pop(); }
+  bool enabled() const override { return true; }
+  void onEachDevice(std::function<void(int)> function) const override {
+    for (int32_t i = 0; i < tt_device_count(); i++) {
+      function(i);
+    }
+  }
+  void synchronize() const override { check(tt_synchronize(-1)); }
+};
+const bool g_stubs = (torch::profiler::impl::registerPrivateUse1Methods(new Stubs), true);
 
 // Names of record_function, and no other: their threads say so to the C core. Operators pay nothing for it.
 std::unique_ptr<at::ObserverContext> enter_label(const at::RecordFunction &function) {

@@ -113,6 +113,15 @@ def test_a_schedule_and_several_profiles(tmp_path):
     assert counts == [2, 2]
 
 
+def test_without_kineto():
+    x = torch.randn(200, 200).tpu()
+    (x @ x).sum().item()
+    with torch.autograd.profiler.profile(use_device="tpu") as prof:
+        (x @ x).sum().item()
+    rows = {row.key: row for row in prof.key_averages()}
+    assert rows["aten::mm"].device_time_total > 0
+
+
 def test_names_reach_the_module_and_not_its_key(run_python, tmp_path):
     code = """
         import torch
