@@ -16,7 +16,8 @@
 tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
   tt_runtime *rt = &tt_the_runtime;
   tt_pjrt_compile_options options = {rt->option_names, rt->option_values, rt->option_count};
-  char *labelled = tt_label_text(record->lowered.text, record->op->short_name);
+  char *labelled = record->stretch ? tt_stretch_label_text(record->stretch, record->lowered.text)
+                                   : tt_label_text(record->lowered.text, record->op->short_name);
   const char *text = labelled ? labelled : record->lowered.text;
   TT_LOG(DEBUG, "%s\n%s", record->op->name, text);
   tt_dump_module(record->op->rule->name, text);

@@ -55,7 +55,9 @@ static tt_status *build(const request *r, tt_record **out_record) {
   record->title = title_of(r->stretch);
   tt_status *status = tt_stretch_lower(r->stretch, &record->lowered);
   if (!status && record->lowered.text) {
+    record->stretch = r->stretch;
     status = tt_record_compile(record, r->engine);
+    record->stretch = NULL;
     free(record->lowered.text);
     record->lowered.text = NULL;
   }

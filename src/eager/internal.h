@@ -75,8 +75,9 @@ typedef struct tt_record {
   tt_pjrt_executable *executable;  // NULL: nothing to run
   tt_lowered lowered;
   const tt_op *op;
-  char *title;       // of a fused program: what a person would call it
-  size_t new_bytes;  // of the results
+  char *title;                       // of a fused program: what a person would call it
+  const struct tt_stretch *stretch;  // of one that is being compiled
+  size_t new_bytes;                  // of the results
   int64_t temp_bytes;
 } tt_record;
 void tt_record_unref(tt_record *record);
@@ -178,6 +179,7 @@ typedef struct tt_step {
   tt_literal *literals;
   int32_t *sources;  // numbers of the inputs that are values
   int32_t input_count, output_count, literal_count, source_count;
+  char *label;  // owned; NULL: none
 } tt_step;
 
 enum { TT_STRETCH_LIMIT = 2048, TT_VARIANT_LIMIT = 8, TT_TRIE_LIMIT = 65536, TT_PROGRAM_LIMIT = 1024 };

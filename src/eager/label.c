@@ -43,6 +43,24 @@ static void put_escaped(tt_strbuf *out, const char *text) {
   }
 }
 
+char *tt_label_copy(void) {
+  tt_strbuf text = {0};
+  tt_label_write(&text);
+  if (text.failed) {
+    tt_strbuf_free(&text);
+    return NULL;
+  }
+  return text.data;
+}
+
+void tt_label_put_location(tt_strbuf *out, const char *label, const char *op) {
+  tt_strbuf_puts(out, " loc(\"");
+  put_escaped(out, label);
+  tt_strbuf_puts(out, "/");
+  put_escaped(out, op);
+  tt_strbuf_puts(out, "\")");
+}
+
 // Whether a line is a whole operation, that has no location.
 static bool takes_location(const char *line, size_t length) {
   size_t indent = strspn(line, " ");
@@ -56,10 +74,7 @@ char *tt_label_text(const char *text, const char *op) {
   }
   tt_strbuf name = {0}, location = {0}, out = {0};
   tt_label_write(&name);
-  tt_strbuf_printf(&name, "/%s", op);
-  tt_strbuf_puts(&location, " loc(\"");
-  put_escaped(&location, tt_strbuf_text(&name));
-  tt_strbuf_puts(&location, "\")");
+  tt_label_put_location(&location, tt_strbuf_text(&name), op);
   while (*text) {
     size_t length = strcspn(text, "\n");
     tt_strbuf_append(&out, text, length);

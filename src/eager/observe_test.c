@@ -64,7 +64,9 @@ static void test_notes(void) {
   tt_explain_start();
   for (int turn = 0; turn < 4; turn++) {
     be_at("a.py:1", 0);
+    tt_label_push("twice");  // as the first turn calls it
     CHECK_OK(add(&x, &x, &z));
+    tt_label_pop();
     tensor y;
     CHECK_OK(add(&z, &x, &y));
     be_at("a.py:2", 0);

@@ -326,15 +326,19 @@ void tt_recompile_forget(void) {
   tt_mutex_unlock(&lock);
 }
 
-void tt_recompile_note_stretch(const tt_record *first, int32_t count) {
-  if (limit() && count > limit()) {
+void tt_recompile_note_stretch(tt_node *first) {
+  uint64_t turn = atomic_load_explicit(&tt_recompile_turns, memory_order_relaxed);
+  if (!limit() || (first->unused_programs && first->turn == turn)) {
+    return;  // a long program has many stretches
+  }
+  first->turn = turn;
+  if (++first->unused_programs > limit()) {
     tt_strbuf text = {0};
-    tt_strbuf_printf(
-        &text,
-        "%d programs that begin with %s were compiled: what follows it, or which of its results are kept, "
-        "changes from turn to turn. Keep the order of operators the same in each turn, and what depends on "
-        "data in tensors (torch.where), or use the strict mode here",
-        count, first->op->name);
+    tt_strbuf_printf(&text,
+                     "%d programs that begin with %s were compiled, and none was run again: what follows it, or which "
+                     "results are kept, changes from turn to turn. Keep the operators of each turn the same, with "
+                     "torch.where for what depends on data, or run this in strict mode",
+                     first->unused_programs, first->record->op->name);
     add_suspect(&text, true);
   }
 }

@@ -14,8 +14,8 @@ extern atomic_uint_fast64_t tt_recompile_turns;
 
 // A record was compiled. Engine lock held.
 void tt_recompile_note(tt_engine *engine, const tt_record *record);
-// A stretch is compiled, the `count`-th whose first step is this record. Engine lock held.
-void tt_recompile_note_stretch(const tt_record *first, int32_t count);
+// A stretch with this first step is to be compiled. Engine lock held.
+void tt_recompile_note_stretch(tt_node *first);
 // The host read or wrote a tensor, or waited: what comes next is hardly the same pass through a network.
 static inline void tt_recompile_turn(void) { atomic_fetch_add_explicit(&tt_recompile_turns, 1, memory_order_relaxed); }
 void tt_recompile_forget(void);  // what was compiled so far

@@ -4,6 +4,7 @@
 
 #include "eager/explain.h"
 #include "eager/fused.h"
+#include "eager/label.h"
 #include "eager/recompile.h"
 
 static tt_status *no_memory(void) { return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory"); }
@@ -20,7 +21,7 @@ static tt_step *allocate_step(tt_record *record) {
   if (!step) {
     return NULL;
   }
-  *step = (tt_step){.record = record, .held = true};
+  *step = (tt_step){.record = record, .held = true, .label = tt_label_any() ? tt_label_copy() : NULL};
   step->inputs = (tt_value **)(step + 1);
   step->outputs = step->inputs + all;
   step->literals = (tt_literal *)(step->outputs + outputs);
@@ -47,6 +48,7 @@ static void free_step(tt_step *step) {
     }
   }
   tt_record_unref(step->record);
+  free(step->label);
   free(step);
 }
 
@@ -224,6 +226,10 @@ static void launch_program(tt_engine *engine, tt_record *program) {
     task->output_count = program->lowered.output_count;
     push(engine, task, program);
   }
+  tt_node *first = tt_trie_find(&tape->trie, NULL, tape->steps[0]);
+  if (first) {
+    first->unused_programs = 0;
+  }
   tt_explain_note(TT_NOTE_STRETCH, "program", tape->count);
 }
 
@@ -265,7 +271,7 @@ static void request(tt_engine *engine, tt_node *node, tt_variant *variant) {
   while (node->parent) {
     node = node->parent;
   }
-  tt_recompile_note_stretch(node->record, ++node->programs);
+  tt_recompile_note_stretch(node);
   tt_status_free(status);
 }
 

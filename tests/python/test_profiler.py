@@ -122,11 +122,13 @@ def test_without_kineto():
     assert rows["aten::mm"].device_time_total > 0
 
 
-def test_names_reach_the_module_and_not_its_key(run_python, tmp_path):
+@pytest.mark.parametrize("mode", ["strict", "fused"])
+def test_names_reach_the_module_and_not_its_key(mode, run_python, tmp_path):
     code = """
-        import torch
+        import sys, torch
         from torch.profiler import record_function
         x = torch.randn(5, 6).tpu()
+        torch.tpu.set_eager_mode(sys.argv[1])
         def step(i):
             with record_function(f"step {i}"), record_function('a "quoted" name'):
                 return x.cumsum(0).sort(1)[0].sum().item()
@@ -134,13 +136,18 @@ def test_names_reach_the_module_and_not_its_key(run_python, tmp_path):
         for i in range(5):
             before = torch.tpu.compile_count()
             step(i)
+            torch.tpu.wait_for_compiles()
             counts.append(torch.tpu.compile_count() - before)
         print(counts)
         x.exp()
     """
-    done = run_python(code, TORCH_TPU_DUMP_MODULES=tmp_path)
-    assert done.stdout.strip() == "[3, 0, 0, 0, 0]"
+    done = run_python(code, mode, TORCH_TPU_DUMP_MODULES=tmp_path)
+    assert done.stdout.strip() == ("[3, 0, 0, 0, 0]" if mode == "strict" else "[3, 1, 0, 0, 0]")
     modules = {path.name.split("-")[0]: path.read_text() for path in tmp_path.glob("*.mlir")}
     assert 'loc("step 0/a \\22quoted\\22 name/cumsum")' in modules["cumsum"]
     assert 'loc("step 0/a \\22quoted\\22 name/sort")' in modules["sort"]
     assert "loc(" not in modules["exp"]
+    if mode == "fused":
+        (fused,) = [text for name, text in modules.items() if "fused" in name]
+        for name in ("cumsum", "sort", "sum"):
+            assert f'loc("step 0/a \\22quoted\\22 name/{name}")' in fused

@@ -116,6 +116,30 @@ def test_the_environment(run_python):
     assert "compiled" not in run_python(code, 14, TORCH_TPU_RECOMPILE_WARNING=0).stderr
 
 
+def test_a_stretch_that_keeps_changing():
+    x = torch.randn(8).tpu()
+
+    def loop(count, again):
+        for length in range(1, count):
+            for _ in range(2):
+                y = x
+                for _ in range(length):
+                    y = y * 0.5
+                y.sum().item()  # cut
+            torch.tpu.wait_for_compiles()
+            if again:
+                (x * 0.5).sum().item()
+
+    torch.tpu.synchronize()
+    torch.tpu.clear_compile_cache()
+    with torch.tpu.set_eager_mode("fused"):
+        assert warned(lambda: loop(12, True)) == []
+        torch.tpu.clear_compile_cache()
+        (text,) = warned(lambda: loop(11, False))
+        torch.tpu.synchronize()
+    assert here(text) and "9 programs that begin with aten::mul.Tensor were compiled, and none was run again" in text
+
+
 # ---- programs that compile much, but once ----
 class Dense(nn.Module):
     """Each layer reads what all before it wrote: channels in an arithmetic progression, on one line."""
