@@ -22,7 +22,8 @@ extern "C" {
 // Settings come from the environment when first needed: TORCH_TPU_PLATFORM (auto, tpu, cpu),
 // TORCH_TPU_PJRT_PLUGIN (a path), TORCH_TPU_CPU_DEVICES (count), TORCH_TPU_MEMORY_FRACTION, TORCH_TPU_EAGER_MODE
 // (strict, debug), TORCH_TPU_FAST_COMPILE (1: little optimisation, for tests), TORCH_TPU_XLA_OPTIONS
-// (name=value,...), TORCH_TPU_DUMP_MODULES (a folder: every module that is compiled is kept there).
+// (name=value,...), TORCH_TPU_DUMP_MODULES (a folder: every module that is compiled is kept there),
+// TORCH_TPU_RECOMPILE_WARNING (how often a loop may compile before it is told; 0: always).
 // Where to look for plugins; either may be NULL. Copied. Has no effect once the client exists.
 void tt_set_plugin_candidates(const char *tpu_plugin, const char *cpu_plugin);
 // Creates the client if there is none. Errors: no plugin found, a bad plugin, a forked child.

@@ -115,6 +115,10 @@ static tt_status *build_missing(tt_call_state *s) {
     tt_value_unref(held[i]);
   }
   free(held);
+  tt_compile_site site;
+  if (record && record->compiled) {
+    tt_recompile_locate(&site);
+  }
   pthread_mutex_lock(&engine->lock);
   if (status) {
     return status;
@@ -127,7 +131,7 @@ static tt_status *build_missing(tt_call_state *s) {
     tt_tape_clear(engine);  // fused programs hold records too
   }
   if (record->compiled) {
-    tt_recompile_note(engine, record);
+    tt_recompile_note(engine, record, &site);
   }
   return tt_op_cache_insert(&engine->cache, record);
 }

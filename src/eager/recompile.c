@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/thread.h"
@@ -19,8 +20,9 @@ enum {
 };
 
 typedef struct chain {
-  uint64_t used;  // when it was last extended
-  uint64_t *key;  // the last; owned
+  uint64_t used;   // when it was last extended
+  uint64_t place;  // the hash of where it was compiled
+  uint64_t *key;   // the last; owned
   int32_t words, length;
   int32_t changes[MOST_CHANGES], change_count;  // the words that change; the first is the one that is told
   int64_t values[VALUES];                       // of that word, in a ring
@@ -34,8 +36,7 @@ typedef struct history {
 
 typedef struct suspect {
   struct suspect *next;
-  char *text;      // the warning, but for the place
-  bool is_proved;  // a loop, wherever it is
+  char *text;  // the warning, but for the place
 } suspect;
 
 atomic_int tt_recompile_suspects;
@@ -139,7 +140,7 @@ static void free_chain(chain *c) {
 }
 
 // A new chain of one key, in the place of the one that was not extended for the longest time. NULL without memory.
-static chain *start(history *h, const uint64_t *key, int32_t words, uint64_t hash) {
+static chain *start(history *h, uint64_t place, const uint64_t *key, int32_t words, uint64_t hash) {
   chain **at = &h->chains[0];
   for (int32_t i = 1; i < CHAINS && *at; i++) {
     at = !h->chains[i] || h->chains[i]->used < (*at)->used ? &h->chains[i] : at;
@@ -150,6 +151,7 @@ static chain *start(history *h, const uint64_t *key, int32_t words, uint64_t has
     c = NULL;
   }
   if (c) {
+    c->place = place;
     c->words = words;
     c->length = 1;
     remember(c, key, hash);
@@ -173,12 +175,12 @@ static void extend(chain *c, const tt_record *record, const tt_key_part *parts, 
 
 // What the record differs in least: a chain that it continues, or (`single`) a key that it could make a chain with. Of
 // equals the oldest: it was in the same place a turn ago, where another key of this turn was in another place.
-static chain *find_nearest(const history *h, const tt_record *record, const tt_key_part *parts, bool single,
-                           int32_t *out_changes, int32_t *out_count) {
+static chain *find_nearest(const history *h, uint64_t place, const tt_record *record, const tt_key_part *parts,
+                           bool single, int32_t *out_changes, int32_t *out_count) {
   chain *best = NULL;
   for (int32_t i = 0; i < CHAINS; i++) {
     chain *c = h->chains[i];
-    if (!c || (c->length == 1) != single || c->words != record->key_words) {
+    if (!c || (c->length == 1) != single || c->place != place || c->words != record->key_words) {
       continue;
     }
     int32_t changes[MOST_CHANGES], count = compare(c, record->key, parts, changes);
@@ -193,16 +195,16 @@ static chain *find_nearest(const history *h, const tt_record *record, const tt_k
 }
 
 // The chain that the record extends. Where it extends none, it is kept for later ones. NULL: there is none.
-static chain *place_record(history *h, const tt_record *record, const tt_key_part *parts) {
+static chain *place_record(history *h, uint64_t place, const tt_record *record, const tt_key_part *parts) {
   int32_t changes[MOST_CHANGES], count = 0;
-  chain *c = find_nearest(h, record, parts, false, changes, &count);
+  chain *c = find_nearest(h, place, record, parts, false, changes, &count);
   if (!c) {
-    const chain *near = find_nearest(h, record, parts, true, changes, &count);
+    const chain *near = find_nearest(h, place, record, parts, true, changes, &count);
     if (near) {
       // A chain of its own: the key stays, for one that is nearer to it.
-      c = start(h, near->key, near->words, near->hashes[0]);
+      c = start(h, place, near->key, near->words, near->hashes[0]);
     }
-    start(h, record->key, record->key_words, record->hash);
+    start(h, place, record->key, record->key_words, record->hash);
   }
   if (c) {
     extend(c, record, parts, changes, count);
@@ -253,18 +255,20 @@ static void put_values(tt_strbuf *out, const chain *c, const tt_key_part *part) 
   }
 }
 
-static void add_suspect(tt_strbuf *text, bool is_proved) {
+// Takes the text.
+static void add_suspect(tt_strbuf *text) {
   suspect *made = text->failed ? NULL : malloc(sizeof *made);
   if (!made) {
-    tt_strbuf_free(text);
     return;
   }
-  *made = (suspect){.next = suspects, .text = text->data, .is_proved = is_proved};
+  *made = (suspect){.next = suspects, .text = text->data};
+  *text = (tt_strbuf){0};
   suspects = made;
   atomic_fetch_add(&tt_recompile_suspects, 1);
 }
 
-static void suspect_chain(const tt_record *record, const chain *c, const tt_key_part *parts) {
+static void suspect_chain(const tt_record *record, const tt_compile_site *site, const chain *c,
+                          const tt_key_part *parts) {
   const tt_key_part *part = &parts[c->changes[0]];
   tt_strbuf text = {0};
   const char *name = strncmp(record->op->name, "tt::", 4) ? record->op->name : record->op->short_name;
@@ -277,8 +281,11 @@ static void suspect_chain(const tt_record *record, const chain *c, const tt_key_
   tt_strbuf_puts(&text, is_size
                             ? "Pad it to a fixed size, or to one of a few sizes"
                             : "Keep it constant, or pass it as a tensor: the values of tensors are not compiled in");
-  bool proved = 2 * c->turns >= c->length - 1 || c->length > UNSEEN * limit();
-  add_suspect(&text, proved);
+  if (2 * c->turns >= c->length - 1 || c->length > UNSEEN * limit() ||
+      (site->flags >= 0 && !(site->flags & TT_PLACE_IN_MODULE))) {
+    add_suspect(&text);
+  }
+  tt_strbuf_free(&text);
 }
 
 static history *history_of(const tt_op *op) {
@@ -290,7 +297,12 @@ static history *history_of(const tt_op *op) {
   return h;
 }
 
-void tt_recompile_note(tt_engine *engine, const tt_record *record) {
+void tt_recompile_locate(tt_compile_site *out_site) {
+  out_site->text[0] = '\0';
+  out_site->flags = limit() ? tt_locate(out_site->text, sizeof out_site->text) : -1;
+}
+
+void tt_recompile_note(tt_engine *engine, const tt_record *record, const tt_compile_site *site) {
   if (!limit() || record->key_words > MOST_WORDS) {
     return;
   }
@@ -301,11 +313,11 @@ void tt_recompile_note(tt_engine *engine, const tt_record *record) {
   }
   tt_mutex_lock(&lock);
   history *h = history_of(record->op);
-  chain *c = h ? place_record(h, record, parts) : NULL;
+  chain *c = h ? place_record(h, tt_hash_bytes(site->text, strlen(site->text), 0), record, parts) : NULL;
   if (c) {
     int32_t kept = c->length < VALUES ? c->length : VALUES, again = count_used_again(&engine->cache, c);
     if (c->length > limit() && 4 * again <= kept) {
-      suspect_chain(record, c, parts);
+      suspect_chain(record, site, c, parts);
     }
   }
   tt_mutex_unlock(&lock);
@@ -339,30 +351,29 @@ void tt_recompile_note_stretch(tt_node *first) {
                      "results are kept, changes from turn to turn. Keep the operators of each turn the same, with "
                      "torch.where for what depends on data, or run this in strict mode",
                      first->unused_programs, first->record->op->name);
-    add_suspect(&text, true);
+    add_suspect(&text);
+    tt_strbuf_free(&text);
   }
 }
 
 // ---- warning ----
 static void warn(const suspect *s) {
-  char place[PLACE_SIZE];
-  int32_t flags = tt_locate(place, sizeof place);
-  bool is_loop = s->is_proved || (flags >= 0 && !(flags & TT_PLACE_IN_MODULE));
-  tt_strbuf key = {0};
+  char place[sizeof((tt_compile_site *)0)->text];
+  tt_locate(place, sizeof place);
+  tt_strbuf key = {0}, text = {0};
   // Where the place is not known, the operator's name stands for it.
   tt_strbuf_printf(&key, "recompile %.*s", (int)(*place ? strlen(place) : strcspn(s->text, " ")),
                    *place ? place : s->text);
-  if (is_loop && !key.failed && tt_log_first(key.data)) {
-    tt_strbuf text = {0};
-    tt_strbuf_printf(&text, "%s%s%s. TORCH_TPU_RECOMPILE_WARNING=0 silences this.", place, *place ? ": " : "", s->text);
+  tt_strbuf_printf(&text, "%s%s%s. TORCH_TPU_RECOMPILE_WARNING=0 silences this.", place, *place ? ": " : "", s->text);
+  if (!key.failed && !text.failed && tt_log_first(key.data)) {
     tt_warner function = atomic_load(&warner);
     if (function && *place) {
-      function(tt_strbuf_text(&text));
+      function(text.data);
     } else {
-      TT_LOG(WARN, "%s", tt_strbuf_text(&text));
+      TT_LOG(WARN, "%s", text.data);
     }
-    tt_strbuf_free(&text);
   }
+  tt_strbuf_free(&text);
   tt_strbuf_free(&key);
 }
 
