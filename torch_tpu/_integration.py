@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from torch_tpu import _flex_attention, _lib, _nested, _transformer
+from torch_tpu import _flex_attention, _lib, _nested, _places, _transformer
 
 
 def install():
@@ -23,6 +23,7 @@ def install():
     _transformer.install()
     _flex_attention.install()
     _nested.install()
+    _places.install()
     atexit.register(_wait_for_autograd)
 
 

@@ -70,6 +70,19 @@ class CacheSummary(ctypes.Structure):
 
 CACHE_REPORT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, _string, _string)
 
+Locator = ctypes.CFUNCTYPE(_int, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class Note(ctypes.Structure):
+    _fields_ = [
+        ("kind", _int),
+        ("what", _string),
+        ("place", _string),
+        ("count", ctypes.c_int64),
+        ("amount", ctypes.c_int64),
+    ]
+
+
 _PROTOTYPES = {
     "tt_status_code": (ctypes.c_int, [_Status]),
     "tt_status_message": (_string, [_Status]),
@@ -107,6 +120,10 @@ _PROTOTYPES = {
     "tt_trace_start_all": (None, []),
     "tt_trace_stop_to": (_Status, [_string]),
     "tt_rule_name_at": (_string, [_int]),
+    "tt_set_locator": (None, [Locator]),
+    "tt_explain_start": (None, []),
+    "tt_explain_stop": (None, []),
+    "tt_explain_note_at": (ctypes.c_bool, [_int, ctypes.POINTER(Note)]),
 }
 _SHIM_PROTOTYPES = {
     "tt_shim_set_fallback_mode": (None, [ctypes.c_int]),

@@ -54,6 +54,7 @@ def _build(compiler, minor, target):
             *("-I", os.path.join(SHARE_DIR, "src"), "-I", os.path.join(SHARE_DIR, "include")),
             *("-isystem", os.path.join(root, "include")),
             *("-isystem", os.path.join(root, "include/torch/csrc/api/include")),
+            *("-isystem", os.path.join(root, "include/kineto")),
         ]
         objects = [os.path.join(work, f"{index}.o") for index in range(len(sources))]
         commands = [[*compiler, *flags, "-c", source, "-o", o] for source, o in zip(sources, objects)]

@@ -25,8 +25,9 @@ extern "C" {
 // (name=value,...), TORCH_TPU_DUMP_MODULES (a folder: every module that is compiled is kept there), and for the compile
 // cache TORCH_TPU_CACHE (0: none on disk), TORCH_TPU_CACHE_DIR (a folder; $XDG_CACHE_HOME or ~/.cache has it
 // otherwise), TORCH_TPU_CACHE_SIZE (its bound: bytes, or with K, M, G; 2G), TORCH_TPU_SHARED_CACHE_DIR (a second
-// folder, shared with other machines; whoever can write there can make programs for those who read it). Where to look
-// for plugins; either may be NULL. Copied. Has no effect once the client exists.
+// folder, shared with other machines; whoever can write there can make programs for those who read it),
+// TORCH_TPU_RECOMPILE_WARNING (how often a loop may compile before it is told; 0: always).
+// Where to look for plugins; either may be NULL. Copied. Has no effect once the client exists.
 void tt_set_plugin_candidates(const char *tpu_plugin, const char *cpu_plugin);
 // Creates the client if there is none. Errors: no plugin found, a bad plugin, a forked child.
 TT_MUST_USE tt_status *tt_init(void);

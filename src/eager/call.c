@@ -6,21 +6,32 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/trace.h"
+#include "eager/explain.h"
 #include "eager/key.h"
+#include "eager/label.h"
 #include "eager/number.h"
+#include "eager/recompile.h"
 
 // ---- building a record ----
 tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
   tt_runtime *rt = &tt_the_runtime;
   tt_pjrt_compile_options options = {rt->option_names, rt->option_values, rt->option_count};
-  TT_LOG(DEBUG, "%s\n%s", record->op->name, record->lowered.text);
-  tt_dump_module(record);
+  char *labelled = record->stretch ? tt_stretch_label_text(record->stretch, record->lowered.text)
+                                   : tt_label_text(record->lowered.text, record->op->short_name);
+  const char *text = labelled ? labelled : record->lowered.text;
+  TT_LOG(DEBUG, "%s\n%s", record->op->name, text);
+  tt_dump_module(record, text);
+  int64_t profiled = tt_profile_now();
   tt_cache_outcome outcome;
-  tt_status *status = tt_cache_compile(rt->cache, record->lowered.text, strlen(record->lowered.text), &options,
-                                       engine->device, &record->executable, &outcome);
-  if (outcome.source == TT_CACHE_COMPILED) {
+  tt_status *status =
+      tt_cache_compile(rt->cache, text, strlen(text), &options, engine->device, &record->executable, &outcome);
+  free(labelled);
+  tt_profile_add(TT_ACTIVITY_COMPILE, record->title ? record->title : record->op->name, engine->device, profiled, 0);
+  record->compiled = outcome.source == TT_CACHE_COMPILED;
+  if (record->compiled) {
     tt_count(&rt->counters.compiles, 1);
     tt_count(&rt->counters.compile_ns, outcome.compile_ns);
+    tt_explain_note(TT_NOTE_COMPILE, record->op->name, outcome.compile_ns);
   }
   TT_LOG(DEBUG, "%s: %s in %.1f ms", record->op->name, tt_cache_source_name(outcome.source),
          (double)(outcome.compile_ns + outcome.load_ns) / 1e6);
@@ -107,6 +118,10 @@ static tt_status *build_missing(tt_call_state *s) {
     tt_value_unref(held[i]);
   }
   free(held);
+  tt_compile_site site;
+  if (record && record->compiled) {
+    tt_recompile_locate(&site);
+  }
   pthread_mutex_lock(&engine->lock);
   if (status) {
     return status;
@@ -117,6 +132,9 @@ static tt_status *build_missing(tt_call_state *s) {
   }
   if (engine->cache.count >= TT_OP_CACHE_LIMIT) {
     tt_tape_clear(engine);  // fused programs hold records too
+  }
+  if (record->compiled) {
+    tt_recompile_note(engine, record, &site);
   }
   return tt_op_cache_insert(&engine->cache, record);
 }
@@ -477,6 +495,8 @@ tt_status *tt_call(tt_op *op, const tt_arg *args, int32_t count, int32_t device,
   if (!status && tt_get_eager_mode() == TT_MODE_DEBUG && out->resize_arg < 0) {
     status = wait_and_check(&state, out);
   }
+  tt_explain_place();
+  tt_recompile_warn();
   tt_call_state_free(&state);
   if (status) {
     free_storages(out);

@@ -3,6 +3,7 @@
 // are checked: whatever the operator says of its operands, nothing crashes or leaks, and no launch is refused.
 //
 //   eager_call_fuzz [ITERATIONS [SEED [PART OF A RULE'S NAME]]]
+#include "eager/key_part.h"
 #include "support/fuzz_call.h"
 
 static int64_t succeeded, refused;
@@ -101,6 +102,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 }
 
 #ifdef TT_FUZZ_MAIN
+// Every key that was made can be read back.
+static long unreadable_keys(void) {
+  long count = 0;
+  const tt_op_cache *cache = &tt_the_runtime.engines[0].cache;
+  for (size_t i = 0; i < cache->bucket_count; i++) {
+    for (const tt_record *record = cache->buckets[i]; record; record = record->next) {
+      tt_key_part *parts = malloc(sizeof *parts * (size_t)record->key_words);
+      if (!parts || !tt_key_parts(record->op, record->key, record->key_words, parts)) {
+        printf("a key of %s can't be read\n", record->op->name);
+        count++;
+      }
+      free(parts);
+    }
+  }
+  return count;
+}
+
 int main(int argc, char **argv) {
   const char *path = getenv("TT_TEST_FAKE_PLUGIN");
   if (!path) {
@@ -112,12 +130,13 @@ int main(int argc, char **argv) {
   setenv("TORCH_TPU_MEMORY_FRACTION", "0.002", 1);  // results of absurd sizes are refused
   succeed("initialising", tt_init());
   long iterations = fuzz_run(argc, argv);
+  long unreadable = unreadable_keys();
   succeed("clearing", tt_empty_cache());
   succeed("clearing", tt_clear_compile_cache());
   tt_memory_stats stats;
   succeed("counting", tt_get_memory_stats(0, &stats));
   printf("%ld iterations: %lld calls, %lld refusals; %lld storages and %lld bytes are left\n", iterations,
          (long long)succeeded, (long long)refused, (long long)stats.active, (long long)stats.reserved);
-  return stats.active || stats.reserved;
+  return stats.active || stats.reserved || unreadable;
 }
 #endif

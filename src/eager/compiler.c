@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/strbuf.h"
 #include "base/thread.h"
+#include "eager/explain.h"
 #include "eager/fused.h"
 
 typedef struct request {
@@ -31,6 +33,18 @@ static void free_request(request *r) {
   free(r);
 }
 
+// "fused 23: embedding ... add_"
+static char *title_of(const tt_stretch *stretch) {
+  tt_strbuf text = {0};
+  tt_strbuf_printf(&text, "fused %d: %s ... %s", stretch->count, stretch->records[0]->op->short_name,
+                   stretch->records[stretch->count - 1]->op->short_name);
+  if (text.failed) {
+    tt_strbuf_free(&text);
+    return NULL;
+  }
+  return text.data;
+}
+
 static tt_status *build(const request *r, tt_record **out_record) {
   tt_record *record = *out_record = calloc(1, sizeof *record);
   if (!record) {
@@ -38,9 +52,12 @@ static tt_status *build(const request *r, tt_record **out_record) {
   }
   atomic_init(&record->refs, 1);
   record->op = &fused_op;
+  record->title = title_of(r->stretch);
   tt_status *status = tt_stretch_lower(r->stretch, tt_the_runtime.is_cpu, &record->lowered);
   if (!status && record->lowered.text) {
+    record->stretch = r->stretch;
     status = tt_record_compile(record, r->engine);
+    record->stretch = NULL;
     free(record->lowered.text);
     record->lowered.text = NULL;
   }
@@ -54,6 +71,7 @@ static tt_status *build(const request *r, tt_record **out_record) {
 static void serve(request *r) {
   tt_record *record;
   tt_status *status = build(r, &record);
+  tt_explain_place();
   if (status) {
     TT_LOG(WARN, "%d operators stay unfused: %s", r->stretch->count, tt_status_message(status));
     tt_status_free(status);
@@ -74,6 +92,7 @@ static void serve(request *r) {
 static void run(void *argument) {
   (void)argument;
   tt_thread_lower_priority();
+  tt_locate_never();
   pthread_mutex_lock(&compiler.lock);
   while (!compiler.stopping) {
     request *r = compiler.first;

@@ -4,6 +4,7 @@
 
 #include "base/strbuf.h"
 #include "eager/fused.h"
+#include "eager/label.h"
 #include "hlo/hlo.h"
 
 tt_status *tt_stretch_create(tt_node *end, const tt_variant *variant, tt_stretch **out_stretch) {
@@ -11,7 +12,7 @@ tt_status *tt_stretch_create(tt_node *end, const tt_variant *variant, tt_stretch
   for (const tt_node *node = end; node; node = node->parent) {
     sources += (size_t)node->source_count;
   }
-  tt_stretch *stretch = calloc(1, sizeof *stretch + count * (sizeof(tt_record *) + sizeof(int32_t *)) +
+  tt_stretch *stretch = calloc(1, sizeof *stretch + count * (sizeof(tt_record *) + sizeof(char *) + sizeof(int32_t *)) +
                                       (sources + (size_t)variant->live_count) * sizeof(int32_t));
   *out_stretch = stretch;
   if (!stretch) {
@@ -19,11 +20,13 @@ tt_status *tt_stretch_create(tt_node *end, const tt_variant *variant, tt_stretch
   }
   stretch->count = end->depth;
   stretch->records = (tt_record **)(stretch + 1);
-  stretch->sources = (int32_t **)(stretch->records + count);
+  stretch->labels = (char **)(stretch->records + count);
+  stretch->sources = (int32_t **)(stretch->labels + count);
   int32_t *next = (int32_t *)(stretch->sources + count);
   for (const tt_node *node = end; node; node = node->parent) {
     stretch->records[node->depth - 1] = node->record;
     atomic_fetch_add_explicit(&node->record->refs, 1, memory_order_relaxed);
+    stretch->labels[node->depth - 1] = node->label ? strdup(node->label) : NULL;
     stretch->sources[node->depth - 1] = next;
     memcpy(next, node->sources, sizeof *next * (size_t)node->source_count);
     next += node->source_count;
@@ -37,6 +40,7 @@ tt_status *tt_stretch_create(tt_node *end, const tt_variant *variant, tt_stretch
 void tt_stretch_free(tt_stretch *stretch) {
   for (int32_t i = 0; stretch && i < stretch->count; i++) {
     tt_record_unref(stretch->records[i]);
+    free(stretch->labels[i]);
   }
   free(stretch);
 }
@@ -539,4 +543,27 @@ tt_status *tt_stretch_lower(const tt_stretch *stretch, bool for_cpu, tt_lowered 
     tt_lowered_free(lowered);
   }
   return status;
+}
+
+char *tt_stretch_label_text(const tt_stretch *stretch, const char *text) {
+  tt_strbuf out = {0};
+  bool any = false;
+  while (*text) {
+    size_t length = strcspn(text, "\n");
+    tt_strbuf_append(&out, text, length);
+    // "    %s12 = func.call" is step 12.
+    const char *step = strncmp(text, "    %s", 6) ? NULL : text + 6;
+    long i = step ? strtol(step, NULL, 10) : -1;
+    if (i >= 0 && i < stretch->count && stretch->labels[i] && memmem(text, length, " = func.call ", 13)) {
+      tt_label_put_location(&out, stretch->labels[i], stretch->records[i]->op->short_name);
+      any = true;
+    }
+    tt_strbuf_append(&out, "\n", 1);
+    text += length + (text[length] == '\n');
+  }
+  if (!any || out.failed) {
+    tt_strbuf_free(&out);
+    return NULL;
+  }
+  return out.data;
 }

@@ -2,8 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eager/explain.h"
 #include "eager/internal.h"
 #include "eager/number.h"
+#include "eager/recompile.h"
 
 // ---- internal operators ----
 typedef enum internal_op { OP_COPY, OP_CONTIGUOUS, OP_RETYPE, OP_RESIZE, OP_COUNT } internal_op;
@@ -135,6 +137,7 @@ tt_status *tt_copy_from_host(const tt_tensor *destination, const void *data) {
   tt_status *status = tt_memory_check(engine, nbytes, "a copy to the device");
   pthread_mutex_unlock(&engine->lock);
   TT_TRY(status);
+  tt_recompile_turn();
   tt_value *value;
   TT_TRY(tt_value_from_host(engine, data, (tt_dtype)destination->dtype, destination->sizes, destination->ndim, &value));
   if (is_whole(destination)) {
@@ -184,9 +187,15 @@ static tt_status *read_value(tt_engine *engine, tt_value *value, void *data, siz
   if (value->nbytes != nbytes) {
     return tt_error(TT_ERR_INTERNAL, "a value of %zu bytes where %zu are read", value->nbytes, nbytes);
   }
+  tt_explain_read((int64_t)nbytes);
+  tt_recompile_turn();
   tt_count(&tt_the_runtime.counters.d2h, 1);
   tt_count(&tt_the_runtime.counters.d2h_bytes, (int64_t)nbytes);
+  int64_t begin = tt_profile_now();
   tt_status *status = tt_pjrt_buffer_to_host(tt_the_runtime.client, value->buffer, data, nbytes);
+  tt_profile_add(TT_ACTIVITY_TO_HOST, "", engine->device, begin, (int64_t)nbytes);
+  tt_explain_place();
+  tt_recompile_warn();
   return status;
 }
 
@@ -257,6 +266,7 @@ static tt_status *copy_across(const tt_tensor *destination, const tt_tensor *sou
   tt_arg arg = tensor_arg(source);
   TT_TRY(call_internal(OP_CONTIGUOUS, &arg, 1, from->device, &packed));
   tt_value *value = hold_value(from, packed), *moved = NULL;
+  tt_explain_note(TT_NOTE_SYNC, "copy to another device", 0);
   tt_status *status = wait_for_value(from, value);
   if (!status && !(moved = tt_value_create(to->device, value->dtype, value->dims, value->shape.rank))) {
     status = tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");

@@ -36,8 +36,8 @@ static void file_name(char *out, size_t size, const char *rule, uint64_t hash) {
   }
 }
 
-void tt_dump_module(tt_record *record) {
-  const char *folder = getenv("TORCH_TPU_DUMP_MODULES"), *text = record->lowered.text;
+void tt_dump_module(tt_record *record, const char *text) {
+  const char *folder = getenv("TORCH_TPU_DUMP_MODULES");
   if (!folder || !*folder) {
     return;
   }

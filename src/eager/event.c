@@ -1,6 +1,7 @@
 // Events: the time at which the last program enqueued before them completed.
 #include <stdlib.h>
 
+#include "eager/explain.h"
 #include "eager/internal.h"
 
 struct tt_event {
@@ -69,12 +70,13 @@ tt_status *tt_event_record(tt_event *event, int32_t device) {
   pthread_mutex_unlock(&event->mutex);
   atomic_fetch_add(&event->refs, 1);
   pthread_mutex_lock(&engine->lock);
-  tt_tape_cut(engine, TT_CUT_SYNC);
+  tt_tape_cut(engine, TT_CUT_EVENT);
   tt_task *task = tt_queue_reserve(engine);
   task->kind = TT_TASK_EVENT;
   task->event = event;
   tt_queue_push(engine);
   pthread_mutex_unlock(&engine->lock);
+  tt_explain_place();
   return NULL;
 }
 
@@ -86,6 +88,8 @@ bool tt_event_query(tt_event *event) {
 }
 
 tt_status *tt_event_synchronize(tt_event *event) {
+  tt_explain_note(TT_NOTE_SYNC, "wait for an event", 0);
+  tt_explain_place();
   pthread_mutex_lock(&event->mutex);
   while (event->pending && !tt_in_bad_fork()) {  // in a forked child nothing completes it
     pthread_cond_wait(&event->changed, &event->mutex);

@@ -32,7 +32,11 @@ typedef struct tt_node {
   tt_record *record;  // owned reference
   int32_t depth;
   int32_t known;  // compiled variants here and below
-  bool ends;      // a stretch ends here by its content
+  // Of a first step: programs requested here and below since one was launched, in how many turns; the last of these.
+  int32_t unused_programs;
+  uint64_t turn;
+  char *label;  // of the step when it was first met; owned, NULL: none
+  bool ends;    // a stretch ends here by its content
   tt_variant *variants;
   int32_t variant_count, source_count;
   int32_t sources[];
@@ -53,9 +57,12 @@ typedef struct tt_stretch {
   tt_record **records;
   int32_t **sources;
   int32_t *live;
+  char **labels;  // owned, each; NULL: none
 } tt_stretch;
 TT_MUST_USE tt_status *tt_stretch_create(tt_node *end, const tt_variant *variant, tt_stretch **out_stretch);
 void tt_stretch_free(tt_stretch *stretch);
+// The text of its module with the steps' labels as the locations of their calls. NULL if there are none; the caller's.
+char *tt_stretch_label_text(const tt_stretch *stretch, const char *text);
 // The module that runs the stretch, and what its parameters and results are: parameters TT_PARAM_SLOT (index: the
 // number of a value from outside), then TT_PARAM_NUMBER (index: how many numbers of the dtype); results
 // TT_OUTPUT_RESULT (index: the number of the value) and TT_OUTPUT_ASSERT. Needs no lock. `lowered` is the caller's.

@@ -11,6 +11,7 @@
 
 #include "aten/internal.h"
 #include "cache/cache.h"
+#include "eager/profile.h"
 #include "pjrt/pjrt.h"
 #include "torchtpu/torchtpu.h"
 
@@ -71,10 +72,13 @@ typedef struct tt_record {
   int32_t key_words;
   struct tt_record *next;          // in the cache's bucket
   bool used;                       // since the last sweep
+  bool compiled;                   // here, not loaded from elsewhere
   tt_pjrt_executable *executable;  // NULL: nothing to run
   tt_lowered lowered;
   const tt_op *op;
-  size_t new_bytes;  // of the results
+  char *title;                       // of a fused program: what a person would call it
+  const struct tt_stretch *stretch;  // of one that is being compiled
+  size_t new_bytes;                  // of the results
   int64_t temp_bytes;
   uint64_t module_hash;  // of the module's text, where that was dumped; or 0
 } tt_record;
@@ -115,6 +119,7 @@ typedef struct tt_task {
   tt_value *inline_inputs[TT_INLINE_VALUES], *inline_outputs[TT_INLINE_VALUES];
   bool inline_donate[TT_INLINE_VALUES];
   void *heap;  // owned; holds the arrays when they don't fit
+  tt_origin origin;
 } tt_task;
 
 typedef struct tt_pending_assert {
@@ -176,10 +181,20 @@ typedef struct tt_step {
   tt_literal *literals;
   int32_t *sources;  // numbers of the inputs that are values
   int32_t input_count, output_count, literal_count, source_count;
+  char *label;  // owned; NULL: none
 } tt_step;
 
 enum { TT_STRETCH_LIMIT = 2048, TT_VARIANT_LIMIT = 8, TT_TRIE_LIMIT = 65536, TT_PROGRAM_LIMIT = 1024 };
-typedef enum tt_cut_reason { TT_CUT_SYNC, TT_CUT_CONTENT, TT_CUT_LENGTH, TT_CUT_MEMORY, TT_CUT_MODE } tt_cut_reason;
+typedef enum tt_cut_reason {
+  TT_CUT_READ,   // of a value, by the host
+  TT_CUT_EVENT,  // was recorded
+  TT_CUT_SYNC,
+  TT_CUT_CONTENT,  // a place that the program's content chooses
+  TT_CUT_UNKNOWN,  // steps were held, and another one came than those that are known
+  TT_CUT_LENGTH,
+  TT_CUT_MEMORY,
+  TT_CUT_MODE
+} tt_cut_reason;
 typedef struct tt_tape {
   tt_step **steps;
   int32_t count, capacity;
@@ -310,7 +325,7 @@ TT_MUST_USE tt_status *tt_literal_value(tt_engine *engine, const tt_literal *lit
 
 uint64_t tt_time_ns(void);
 // Where TORCH_TPU_DUMP_MODULES names a folder: keeps the module there. Failure is a warning.
-void tt_dump_module(tt_record *record);
+void tt_dump_module(tt_record *record, const char *text);  // text: as it is compiled
 // Where TORCH_TPU_DUMP_LAUNCHES names a file as well: notes the launch there.
 void tt_dump_launch(const tt_record *record);
 

@@ -90,5 +90,6 @@ void tt_record_unref(tt_record *record) {
   }
   tt_lowered_free(&record->lowered);
   free(record->key);
+  free(record->title);
   free(record);
 }

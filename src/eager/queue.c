@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/trace.h"
+#include "eager/explain.h"
 #include "eager/internal.h"
 
 enum { SPINS_BEFORE_SLEEP = 4000, SPINS_BEFORE_WAIT = 2000 };
@@ -27,6 +28,7 @@ tt_task *tt_queue_reserve(tt_engine *engine) {
   task->record = NULL;
   task->event = NULL;
   task->heap = NULL;
+  task->origin = (tt_origin){0};
   task->input_count = task->output_count = 0;
   return task;
 }
@@ -50,6 +52,9 @@ tt_status *tt_task_reserve_values(tt_task *task, int32_t inputs, int32_t outputs
 uint64_t tt_queue_push(tt_engine *engine) {
   tt_queue *queue = &engine->queue;
   uint64_t sequence = atomic_load_explicit(&queue->pushed, memory_order_relaxed) + 1;
+  if (tt_profile_enabled()) {
+    queue->tasks[(sequence - 1) % TT_QUEUE_LENGTH].origin = tt_profile_origin();
+  }
   atomic_store(&queue->pushed, sequence);  // sequentially consistent with the read of `sleeping`
   if (atomic_load(&queue->sleeping)) {
     pthread_mutex_lock(&queue->mutex);
@@ -220,12 +225,17 @@ static void run_with(tt_engine *engine, tt_task *task, tt_pjrt_buffer **argument
     arguments[i] = task->inputs[i]->buffer;
   }
   tt_pjrt_event *done = NULL;
+  int64_t begin = tt_profile_now();
   tt_trace_begin(task->record->op->name);
   tt_status *status = tt_pjrt_execute(tt_the_runtime.client, task->record->executable, engine->device, arguments,
                                       task->donate, task->input_count, results, &done);
   tt_trace_end();
   tt_count(&tt_the_runtime.counters.executions, 1);
   tt_dump_launch(task->record);
+  if (begin && !status) {
+    tt_profile_program(engine->device, task->record->title ? task->record->title : task->record->op->name,
+                       &task->origin, begin, done);
+  }
   if (status) {
     fail_task(engine, task, tt_status_prefix(status, "%s", task->record->op->name), true);
     return;
@@ -337,6 +347,7 @@ static void *dispatch(void *argument) {
   tt_engine *engine = argument;
   tt_queue *queue = &engine->queue;
   bool stopping = false;
+  tt_locate_never();
   while (!stopping) {
     uint64_t next = atomic_load_explicit(&queue->launched, memory_order_relaxed) + 1;
     wait_for_task(engine, next);

@@ -7,7 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "eager/explain.h"
 #include "eager/fused.h"
+#include "eager/recompile.h"
 
 tt_runtime tt_the_runtime = {
     .lock = PTHREAD_MUTEX_INITIALIZER, .mode = -1, .precision = TT_PRECISION_HIGHEST, .default_dtype = TT_F32};
@@ -422,6 +424,8 @@ tt_status *tt_synchronize(int32_t device) {
   tt_engine *engine;
   TT_TRY(tt_engine_of(device, &engine));
   tt_count(&tt_the_runtime.counters.syncs, 1);
+  tt_explain_note(TT_NOTE_SYNC, "synchronize", 0);
+  tt_recompile_turn();
   tt_status *first = NULL;
   for (int32_t i = 0; i < tt_the_runtime.device_count; i++) {
     if (device >= 0 && i != device) {
@@ -435,6 +439,8 @@ tt_status *tt_synchronize(int32_t device) {
       first = status;
     }
   }
+  tt_explain_place();
+  tt_recompile_warn();
   return first;
 }
 

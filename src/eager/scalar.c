@@ -19,8 +19,10 @@ tt_status *tt_value_from_host(tt_engine *engine, const void *data, tt_dtype dtyp
   if (!value) {
     return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
   }
+  int64_t begin = tt_profile_now();
   tt_status *status =
       tt_pjrt_buffer_from_host(tt_the_runtime.client, engine->device, data, dtype, dims, rank, &value->buffer);
+  tt_profile_add(TT_ACTIVITY_TO_DEVICE, "", engine->device, begin, (int64_t)value->nbytes);
   tt_count(&tt_the_runtime.counters.h2d, 1);
   tt_count(&tt_the_runtime.counters.h2d_bytes, (int64_t)value->nbytes);
   if (status) {

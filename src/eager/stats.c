@@ -1,6 +1,7 @@
 // Counters, memory statistics and caches.
 #include "base/trace.h"
 #include "eager/internal.h"
+#include "eager/recompile.h"
 
 void tt_get_counters(tt_counters *out) {
   tt_runtime *rt = &tt_the_runtime;
@@ -96,6 +97,7 @@ tt_status *tt_empty_cache(void) {
 }
 
 tt_status *tt_clear_compile_cache(void) {
+  tt_recompile_forget();
   for (int32_t i = 0; tt_runtime_ready() && i < tt_the_runtime.device_count; i++) {
     tt_engine *engine = &tt_the_runtime.engines[i];
     pthread_mutex_lock(&engine->lock);

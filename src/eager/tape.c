@@ -2,7 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eager/explain.h"
 #include "eager/fused.h"
+#include "eager/label.h"
+#include "eager/recompile.h"
 
 static tt_status *no_memory(void) { return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory"); }
 
@@ -18,7 +21,7 @@ static tt_step *allocate_step(tt_record *record) {
   if (!step) {
     return NULL;
   }
-  *step = (tt_step){.record = record, .held = true};
+  *step = (tt_step){.record = record, .held = true, .label = tt_label_any() ? tt_label_copy() : NULL};
   step->inputs = (tt_value **)(step + 1);
   step->outputs = step->inputs + all;
   step->literals = (tt_literal *)(step->outputs + outputs);
@@ -45,6 +48,7 @@ static void free_step(tt_step *step) {
     }
   }
   tt_record_unref(step->record);
+  free(step->label);
   free(step);
 }
 
@@ -222,9 +226,26 @@ static void launch_program(tt_engine *engine, tt_record *program) {
     task->output_count = program->lowered.output_count;
     push(engine, task, program);
   }
+  tt_node *first = tt_trie_find(&tape->trie, NULL, tape->steps[0]);
+  if (first) {
+    first->unused_programs = 0;
+  }
+  tt_explain_note(TT_NOTE_STRETCH, "program", tape->count);
 }
 
 // ---- stretches ----
+static void note_cut(tt_cut_reason reason) {
+  static const char *const names[] = {[TT_CUT_EVENT] = "event",           [TT_CUT_SYNC] = "synchronize",
+                                      [TT_CUT_CONTENT] = "content",       [TT_CUT_UNKNOWN] = "unknown continuation",
+                                      [TT_CUT_LENGTH] = "bound on steps", [TT_CUT_MEMORY] = "bound on bytes",
+                                      [TT_CUT_MODE] = "mode change"};
+  if (reason == TT_CUT_READ) {
+    tt_explain_cut_by_read();
+  } else {
+    tt_explain_note(TT_NOTE_CUT, names[reason], 0);
+  }
+}
+
 // The numbers of the results that were owned before step `at` of all steps; only results of the first `count` here.
 static int32_t find_live(const tt_tape *tape, int32_t count, uint64_t at, int32_t *out) {
   int32_t live = 0;
@@ -247,6 +268,10 @@ static void request(tt_engine *engine, tt_node *node, tt_variant *variant) {
   }
   variant->state = status ? TT_VARIANT_FAILED : TT_VARIANT_COMPILING;
   engine->tape.trie.programs++;
+  while (node->parent) {
+    node = node->parent;
+  }
+  tt_recompile_note_stretch(node);
   tt_status_free(status);
 }
 
@@ -360,6 +385,7 @@ static void finish(tt_engine *engine, int32_t count, bool by_content) {
 void tt_tape_cut(tt_engine *engine, tt_cut_reason reason) {
   tt_tape *tape = &engine->tape;
   if (tape->count) {
+    note_cut(reason);
     finish(engine, tape->count, reason == TT_CUT_CONTENT);
   }
 }
@@ -405,6 +431,9 @@ static void advance(tt_engine *engine, const tt_step *step) {
   if (tape->holding && node && node->known) {
     tape->held_bytes += step->record->new_bytes;
   } else {
+    if (tape->holding && tape->count > 1) {
+      note_cut(TT_CUT_UNKNOWN);
+    }
     launch_held(engine);
   }
 }
@@ -440,6 +469,7 @@ tt_status *tt_tape_record(const tt_call_state *s, tt_record *record, tt_results 
   }
   bool begins = tt_cuts_push(&tape->cuts, record->content);
   if (begins && !tape->holding && tape->count > TT_CUT_WINDOW + 1) {
+    note_cut(TT_CUT_CONTENT);
     finish(engine, tape->count - TT_CUT_WINDOW - 1, true);
   }
   return NULL;
@@ -465,6 +495,7 @@ void tt_tape_poke(tt_engine *engine) {
     }
   }
   pthread_mutex_unlock(&engine->lock);
+  tt_explain_place();
 }
 
 void tt_tape_clear(tt_engine *engine) {
@@ -474,6 +505,6 @@ void tt_tape_clear(tt_engine *engine) {
 
 void tt_tape_settle(tt_engine *engine) {
   pthread_mutex_lock(&engine->lock);
-  tt_tape_cut(engine, TT_CUT_SYNC);
+  tt_tape_cut(engine, TT_CUT_READ);
   pthread_mutex_unlock(&engine->lock);
 }

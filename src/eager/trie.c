@@ -64,6 +64,7 @@ tt_node *tt_trie_add(tt_trie *trie, tt_node *parent, const tt_step *step) {
   node->depth = parent ? parent->depth + 1 : 1;
   node->source_count = step->source_count;
   memcpy(node->sources, step->sources, size);
+  node->label = step->label ? strdup(step->label) : NULL;
   node->next = trie->buckets[hash & (trie->bucket_count - 1)];
   trie->buckets[hash & (trie->bucket_count - 1)] = node;
   trie->count++;
@@ -77,6 +78,7 @@ static void free_node(tt_node *node) {
     free(variant);
   }
   tt_record_unref(node->record);
+  free(node->label);
   free(node);
 }
 

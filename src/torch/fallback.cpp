@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "shim.h"
+#include "torchtpu/observe.h"
 
 namespace torchtpu {
 namespace {
@@ -32,6 +33,7 @@ void cpu_fallback(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
     first = g_counts[name]++ == 0;
   }
   tt_count_fallback();
+  tt_explain_fallback(name.c_str());
   if (first && mode == kWarn) {
     TORCH_WARN(name,
                " has no rule for tpu and runs on the CPU, with copies there and back. torch.tpu.fallback_ops() "

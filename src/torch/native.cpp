@@ -29,6 +29,7 @@
 
 #include "internal_ops.h"
 #include "shim.h"
+#include "torchtpu/observe.h"
 
 namespace torchtpu {
 namespace {
@@ -298,6 +299,7 @@ c10::Scalar local_scalar_dense(const Tensor &self) {
   TORCH_CHECK(self.numel() == 1, "a Tensor with ", self.numel(), " elements cannot be converted to Scalar");
   alignas(16) unsigned char bytes[16];
   tt_tensor description = describe(self, "item");
+  tt_explain_item();
   check(tt_copy_to_host(&description, bytes));
   return to_scalar(bytes, self.scalar_type());
 }

@@ -36,6 +36,7 @@ from .execution import (
     trace_stop,
     wait_for_compiles,
 )
+from .explanation import Compile, Cut, Explanation, Fallback, Sync, explain
 from .memory import (
     empty_cache,
     max_memory_allocated,
@@ -75,10 +76,15 @@ from .streams import (
 )
 
 __all__ = [
+    "Compile",
+    "Cut",
     "EagerMode",
     "Event",
+    "Explanation",
+    "Fallback",
     "Stream",
     "StreamContext",
+    "Sync",
     "amp",
     "can_device_access_peer",
     "clear_compile_cache",
@@ -95,6 +101,7 @@ __all__ = [
     "device_of",
     "eager_mode",
     "empty_cache",
+    "explain",
     "fallback_ops",
     "get_amp_supported_dtype",
     "get_autocast_dtype",
