@@ -39,8 +39,12 @@ def peer_environment(directory):
 class Settings:
     """How workers are started."""
 
-    def __init__(self, threads, peer_env=None, jax_python=None, timeout=900.0):
-        self.threads, self.peer_env, self.jax_python, self.timeout = threads, peer_env, jax_python, timeout
+    def __init__(self, threads, cpu_threads=None, peer_env=None, jax_python=None, timeout=900.0):
+        self.threads, self.cpu_threads, self.timeout = threads, cpu_threads or threads, timeout
+        self.peer_env, self.jax_python = peer_env, jax_python
+
+    def threads_of(self, variant):
+        return self.cpu_threads if variant == "cpu" else self.threads
 
     def command(self, variant):
         """(program and arguments that run a script for the variant, environment, folder)"""
@@ -59,7 +63,7 @@ class Settings:
         if variant == "cpu":
             environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-            environment[name] = str(self.threads)
+            environment[name] = str(self.threads_of(variant))
         return [python, *flags], environment, folder
 
 
@@ -68,10 +72,10 @@ class Worker:
 
     def __init__(self, variant, settings):
         self.variant, self.timeout = variant, settings.timeout
-        self.errors = tempfile.TemporaryFile(mode="w+")
+        self.errors = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115  # closed by close()
         python, environment, folder = settings.command(variant)
         self.process = subprocess.Popen(
-            [*python, os.path.join(HERE, "worker.py"), variant, str(settings.threads)],
+            [*python, os.path.join(HERE, "worker.py"), variant, str(settings.threads_of(variant))],
             env=environment,
             cwd=folder,
             stdin=subprocess.PIPE,
@@ -134,7 +138,7 @@ class LocalWorker:
     def __init__(self, variant, settings):
         from worker import Server
 
-        self.variant, self.server = variant, Server(variant, settings.threads)
+        self.variant, self.server = variant, Server(variant, settings.threads_of(variant))
 
     def greet(self):
         self.hello = self.server.answer({"do": "hello"})

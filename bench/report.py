@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import statistics
 
 import bars
 from figures import quartiles, ratio
@@ -81,8 +80,13 @@ def bar_table(results):
     return lay_out(rows, ("bar", "", "is", "spread", "at most")) if rows else []
 
 
-def text(context, results):
+def text(context, results, load=0.0):
     lines = []
+    if load and load > 0.5:
+        lines += [
+            f"The load was {load:.1f} before: other processes slow what waits for several threads, CPU PyTorch above all.",
+            "",
+        ]
     for set_ in dict.fromkeys(key[0] for key in context.figures.rows):
         lines += [f"== {set_}", *set_table(context.figures, set_), ""]
     wrong = [entry for entry in context.agreement if not entry["agrees"]]
@@ -174,7 +178,7 @@ def plot_data(figures, set_):
                 values[variant] = ratio(own, samples[base])
             else:
                 low, middle, high = quartiles(own)
-                values[variant] = (statistics.median(own), low, high)
+                values[variant] = (middle, low, high)
         out.append((case if base else f"{case}, {measure}", values))
     return out
 

@@ -43,6 +43,7 @@ def parse(arguments):
     parser.add_argument("--plots", metavar="DIR", default=OUTPUT, help="where plots go")
     parser.add_argument("--rounds", type=int, help="turns of each variant (default 25, quick 8)")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="of each variant")
+    parser.add_argument("--cpu-threads", type=int, help="of plain CPU PyTorch, where others use the machine, too")
     parser.add_argument("--variants", metavar="A,B", help="only these of: " + ", ".join(VARIANTS))
     parser.add_argument("--check", action="store_true", help="exit 1 if a bar is missed or a result is wrong")
     parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)  # for tests: figures mean nothing
@@ -103,6 +104,7 @@ def about(options):
         },
         "python": platform.python_version(),
         "threads": options.threads,
+        "cpu_threads": options.cpu_threads or options.threads,
     }
 
 
@@ -136,7 +138,7 @@ def main(arguments=None):
     facts = about(options)
     context = run(options)
     results = report.results_of(context)
-    print(report.text(context, results))
+    print(report.text(context, results, facts["machine"]["load_at_start"]))
     report.write_json(options.json, context, results, facts)
     plots = report.plot(options.plots, context.figures)
     print(f"figures: {options.json}")

@@ -243,7 +243,7 @@ def run_start(context, variant, cache):
     program, options = ("mlp", CASES[0].tiny) if context.tiny else ("gpt", GPT_S)
     began = time.perf_counter()
     done = subprocess.run(
-        [*python, script, variant, str(context.settings.threads), program, json.dumps(options)],
+        [*python, script, variant, str(context.settings.threads_of(variant)), program, json.dumps(options)],
         env=environment,
         cwd=folder,
         capture_output=True,
@@ -256,7 +256,7 @@ def run_start(context, variant, cache):
 
 
 def start(context):
-    """From `import torch` to the end of the first step in a new process, without and with what an earlier one cached."""
+    """From `import torch` to the end of the first step in new processes: the first, and one that finds its cache."""
     values = {}
     for _ in range(1 if context.tiny or context.quick else 5):
         for variant in context.variants:

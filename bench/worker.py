@@ -93,9 +93,9 @@ class Server:
             import torch
 
             torch.set_num_threads(threads)
-            import programs
+            import workloads
 
-            self.backend, self.programs = make_backend(variant), programs.PROGRAMS
+            self.backend, self.programs = make_backend(variant), workloads.PROGRAMS
         self.ready_after = time.perf_counter() - began
         self.program = None
 

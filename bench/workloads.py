@@ -7,9 +7,10 @@ devices.
 import random
 import time
 
-import models
 import torch
 import torch.nn.functional as F
+
+import models
 
 now = time.perf_counter
 
