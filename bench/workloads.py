@@ -226,7 +226,7 @@ class Loop(Program):
             if self.backend.counters().get("compiles", 0) != compiles:
                 last = step
         self.backend.synchronize()
-        return {"last_compile": last, "values": [self.x.sum().item()]}
+        return {"last_compile": last, "values": [self.x.square().sum().item()]}
 
     def turn(self, count):
         before = self.backend.counters()
@@ -242,7 +242,7 @@ class Loop(Program):
             "seconds": [seconds / count],
             "compiles": moved.get("compiles", 0),
             "host_syncs": syncs,
-            "values": [self.x.sum().item()],
+            "values": [self.x.square().sum().item()],
         }
 
 
