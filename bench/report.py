@@ -84,7 +84,7 @@ def text(context, results, load=0.0):
     lines = []
     if load and load > 0.5:
         lines += [
-            f"The load was {load:.1f} before: other processes slow what waits for several threads, CPU PyTorch above all.",
+            f"The load was {load:.1f} before: what waits for several threads, as CPU PyTorch does, was slowed.",
             "",
         ]
     for set_ in dict.fromkeys(key[0] for key in context.figures.rows):
