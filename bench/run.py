@@ -113,7 +113,10 @@ def run(options):
     context = sets.Context(
         figures=Figures(),
         settings=protocol.Settings(
-            options.threads, options.peer_env and os.path.abspath(options.peer_env), options.jax_env
+            options.threads,
+            options.cpu_threads or options.threads,
+            options.peer_env and os.path.abspath(options.peer_env),
+            options.jax_env,
         ),
         variants=variants_of(options),
         rounds=options.rounds,
