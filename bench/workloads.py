@@ -53,7 +53,7 @@ class Operators(Program):
         """Seconds a call until the last returned, and until the device was done with all of them."""
         function, synchronize = self.operators[operator], self.backend.synchronize
         value = function().sum().item()
-        for _ in range(count // 5):  # the worker was stopped: its caches are cold
+        for _ in range(count):  # the worker was stopped: its caches are cold
             function()
         synchronize()
         start = now()
