@@ -8,6 +8,7 @@ OPINFO_ARGS ?=
 PROGRAMS_ARGS ?= --count 5000
 TPU_ARGS ?=
 CYCLES_ARGS ?=
+BENCH_ARGS ?=
 # A folder with env.sh and an environment that has the peer, for bench.
 PEER_ENV ?=
 
@@ -32,9 +33,10 @@ help:
 	@echo "make demo      train a small GPT on device \"tpu\""
 	@echo "make test      everything: C tests under the sanitizers, then the Python tests"
 	@echo "make build     the library, the shim, and an editable install in $(VENV)"
-	@echo "make test-c | test-py | test-wheel | bench | wheel | lint | format | clean | distclean"
+	@echo "make test-c | test-py | test-wheel | wheel | lint | format | clean | distclean"
 	@echo "make opinfo    every operator, module and optimizer against the CPU, with a table; goes on where it stopped"
 	@echo "make programs  random programs of views and writes against the CPU, with new seeds (PROGRAMS_ARGS)"
+	@echo "make bench     what operators, training steps, decoding and starting cost, with bars (BENCH_ARGS=--quick)"
 	@echo "make check-tpu every rule with the compiler of real TPUs (no TPU needed); goes on where it stopped (TPU_ARGS)"
 	@echo "make tpu-cycles what training steps cost by the TPU compiler's estimate, strict and fused (CYCLES_ARGS)"
 	@echo "make setup-hf | setup-tpu | setup-jax    optional packages"
@@ -129,10 +131,12 @@ test-wheel: wheel
 demo: build
 	@$(PY) examples/train_gpt.py
 
+# Against plain CPU PyTorch, against the peer with PEER_ENV=DIR, against JAX with BENCH_ARGS=--jax-env (make setup-jax).
+# BENCH_ARGS=--quick takes a few minutes. Results: build/bench; what they mean: docs/reference/benchmarks.md.
 bench: build
 	@plugin=$$($(PY) -c 'from torch_tpu import _plugins; print(_plugins.candidates()[1])') && \
 	for program in $(BUILD)/release/bin/*_bench; do echo "== $$program"; $$program $$plugin || exit; done
-	@$(PY) bench/op_overhead.py $(if $(PEER_ENV),--peer-env $(PEER_ENV))
+	@$(PY) bench/run.py $(if $(PEER_ENV),--peer-env $(PEER_ENV)) $(BENCH_ARGS)
 
 C_FILES = $(shell find src include tests -name '*.[ch]' -o -name '*.cpp')
 

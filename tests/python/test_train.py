@@ -13,7 +13,6 @@ from torch import nn
 from helpers import ROOT
 
 sys.path.insert(0, str(ROOT / "examples"))
-sys.path.insert(0, str(ROOT / "bench"))
 
 
 def live_bytes():
@@ -198,13 +197,3 @@ def test_gpt_example_on_the_cpu(run_python):
         *("--sample", 5),
     )
     assert "cpu" in done.stdout and "compiles" not in done.stdout
-
-
-def test_overhead_benchmark(run_python, tmp_path):
-    import json
-
-    done = run_example(run_python, "bench/op_overhead.py", "--rounds", 3, "--json", tmp_path / "figures.json")
-    figures = json.loads((tmp_path / "figures.json").read_text())["microseconds"]
-    assert set(figures) == {"add", "mm", "layer_norm", "view", "slice assignment"}
-    assert all(set(f) == {"cpu", "tpu strict", "tpu debug"} for f in figures.values())
-    assert "add, strict" in done.stdout

@@ -1,0 +1,36 @@
+"""A process that is measured as a whole: imports PyTorch, trains a model for one step, and says how long it took.
+
+python bench/start.py "tpu fused" THREADS PROGRAM OPTIONS
+"""
+
+import json
+import os
+import sys
+import time
+
+START = time.perf_counter()
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # not there under -P
+
+import worker  # noqa: E402
+
+
+def main():
+    variant, threads, program, options = sys.argv[1], int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    worker.bind(threads)
+    import torch
+
+    imported = time.perf_counter()
+    server = worker.Server(variant, threads)
+    server.answer({"do": "start", "program": program, "options": options})
+    made = time.perf_counter()
+    answer = server.answer({"do": "turn", "options": {"count": 1}})
+    done = time.perf_counter()
+    compiles = server.backend.counters().get("compiles", 0)
+    figures = {"import": imported - START, "model": made - imported, "step": done - made, "compiles": compiles}
+    print(json.dumps({**figures, "torch": torch.__version__, "values": answer["values"]}), file=channel, flush=True)
+
+
+if __name__ == "__main__":
+    main()
