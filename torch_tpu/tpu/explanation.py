@@ -78,6 +78,8 @@ class Explanation:
     compiled: list = dataclasses.field(default_factory=list)
     cache_hits: int = 0
     cache_misses: int = 0
+    disk_hits: int = 0  # modules that came from the cache on disk, where there is one
+    disk_misses: int = 0
     fallbacks: list = dataclasses.field(default_factory=list)
     syncs: list = dataclasses.field(default_factory=list)
     bytes_to_device: int = 0
@@ -154,6 +156,7 @@ def _take_counters(explanation, before):
     explanation.compiles = change["compiles"]
     explanation.compile_seconds = change["compile_ns"] / 1e9
     explanation.cache_hits, explanation.cache_misses = change["cache_hits"], change["cache_misses"]
+    explanation.disk_hits, explanation.disk_misses = change.get("disk_hits", 0), change.get("disk_misses", 0)
     explanation.bytes_to_device = change["host_to_device_bytes"]
     explanation.bytes_to_host = change["device_to_host_bytes"]
 
@@ -235,12 +238,15 @@ def _table(explanation):
         ("cuts", lambda e: sum(cut.count for cut in e.cuts)),
         ("compiles", lambda e: f"{e.compiles} ({e.compile_seconds:.3f} s)"),
         ("op cache hits, misses", lambda e: f"{e.cache_hits}, {e.cache_misses}"),
+        ("disk cache hits, misses", lambda e: f"{e.disk_hits}, {e.disk_misses}"),
         ("CPU fallbacks", lambda e: sum(row.count for row in e.fallbacks)),
         ("host waits", lambda e: sum(row.count for row in e.syncs)),
         ("to the device", lambda e: _bytes(e.bytes_to_device)),
         ("to the host", lambda e: _bytes(e.bytes_to_host)),
         ("host time", lambda e: f"{e.seconds:.4f} s"),
     ]
+    if "disk_hits" not in explanation.counters:
+        lines = [line for line in lines if not line[0].startswith("disk")]
     count = max(len(explanation.steps), 1)
     shown = [[name, str(value(explanation)), *([str(value(last))] if last else [])] for name, value in lines]
     heads = ["", f"{count} step{'s' * (count > 1)}", *(["the last"] if last else [])]
