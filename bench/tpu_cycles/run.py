@@ -11,6 +11,7 @@ python bench/tpu_cycles/run.py [--models gpt-m,llama] [--topologies v6e:1x1] [--
 
 import argparse
 import collections
+import hashlib
 import json
 import os
 import subprocess
@@ -33,9 +34,22 @@ LIMIT = 900  # seconds of CPU for one program
 NOTE = "Cycles are the TPU compiler's estimate, not a measurement; what a launch itself costs is not in them."
 
 
-def record(options, model, mode):
+def stamp(options):
+    """A digest of all that decides what a step launches."""
+    digest = hashlib.sha256(version("torch").encode())
+    package = ROOT / "torch_tpu"
+    here = [path for path in Path(__file__).parent.glob("*.py") if path != Path(__file__)]
+    for path in [Path(options.fake), *sorted([*package.glob("lib/*.so"), *package.glob("**/*.py"), *here])]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def record(options, model, mode, now):
     """The names of the modules that a step launches, in order, and the folder that has them."""
     folder = options.folder / "steps" / f"{model}-{mode}"
+    mark = folder / "step.json"
+    if mark.exists() and (known := json.loads(mark.read_text()))["stamp"] == now:
+        return folder, known["launches"]
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
@@ -50,7 +64,9 @@ def record(options, model, mode):
     done = subprocess.run(command, env=variables, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{model}, {mode}: the step can't be recorded: {done.stderr[-2000:]}")
-    return folder, done.stdout.split()
+    launches = done.stdout.split()
+    mark.write_text(json.dumps({"stamp": now, "launches": launches}))
+    return folder, launches
 
 
 def compile_all(options, topology, paths):
@@ -109,9 +125,9 @@ def step_cost(launches, programs, cost):
 
 def measure(options):
     """Rows, one for each model, topology and mode."""
-    rows = []
+    rows, now = [], stamp(options)
     for model in options.models:
-        steps = {mode: record(options, model, mode) for mode in MODES}
+        steps = {mode: record(options, model, mode, now) for mode in MODES}
         for topology in options.topologies:
             for mode, (folder, launches) in steps.items():
                 paths = [folder / name for name in dict.fromkeys(launches)]
