@@ -1,6 +1,6 @@
 """What a training step costs a TPU by its compiler's own estimate, strict against fused. No TPU is needed.
 
-python bench/tpu_cycles/run.py [--models gpt-m,llama] [--topologies v6e:1x1] [--top 20] [--report]
+python bench/tpu_cycles/run.py [--models gpt-m,llama] [--topologies v6e:1x1] [--minutes M] [--top 20] [--report]
 
 1. record.py takes steps on a plugin that poses as a TPU; the launches of a settled step are what counts.
 2. Each program among them is compiled for the topology by libtpu, in a process that may die. What it made of a program
@@ -11,10 +11,12 @@ python bench/tpu_cycles/run.py [--models gpt-m,llama] [--topologies v6e:1x1] [--
 
 import argparse
 import collections
+import hashlib
 import json
 import os
 import subprocess
 import sys
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -32,9 +34,22 @@ LIMIT = 900  # seconds of CPU for one program
 NOTE = "Cycles are the TPU compiler's estimate, not a measurement; what a launch itself costs is not in them."
 
 
-def record(options, model, mode):
+def stamp(options):
+    """A digest of all that decides what a step launches."""
+    digest = hashlib.sha256(version("torch").encode())
+    package = ROOT / "torch_tpu"
+    here = [path for path in Path(__file__).parent.glob("*.py") if path != Path(__file__)]
+    for path in [Path(options.fake), *sorted([*package.glob("lib/*.so"), *package.glob("**/*.py"), *here])]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def record(options, model, mode, now):
     """The names of the modules that a step launches, in order, and the folder that has them."""
     folder = options.folder / "steps" / f"{model}-{mode}"
+    mark = folder / "step.json"
+    if mark.exists() and (known := json.loads(mark.read_text()))["stamp"] == now:
+        return folder, known["launches"]
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
@@ -49,7 +64,9 @@ def record(options, model, mode):
     done = subprocess.run(command, env=variables, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{model}, {mode}: the step can't be recorded: {done.stderr[-2000:]}")
-    return folder, done.stdout.split()
+    launches = done.stdout.split()
+    mark.write_text(json.dumps({"stamp": now, "launches": launches}))
+    return folder, launches
 
 
 def compile_all(options, topology, paths):
@@ -61,7 +78,7 @@ def compile_all(options, topology, paths):
     programs = {}
     for path in paths:
         program = folder / f"{path.stem}.hlo.pb"
-        if not program.exists():
+        if not program.exists() and time.monotonic() < options.end:
             answer = child.ask(str(path))
             if answer.status != "ok":
                 print(f"{topology} {path.stem} {answer.status}: {answer.message[:500]}\n  {path}", flush=True)
@@ -108,9 +125,9 @@ def step_cost(launches, programs, cost):
 
 def measure(options):
     """Rows, one for each model, topology and mode."""
-    rows = []
+    rows, now = [], stamp(options)
     for model in options.models:
-        steps = {mode: record(options, model, mode) for mode in MODES}
+        steps = {mode: record(options, model, mode, now) for mode in MODES}
         for topology in options.topologies:
             for mode, (folder, launches) in steps.items():
                 paths = [folder / name for name in dict.fromkeys(launches)]
@@ -149,7 +166,7 @@ def ratio(row, rows, key):
 def cells(row, rows):
     start = [row["model"], row["topology"], row["mode"]]
     if "failed" in row:
-        return [*start, f"{len(row['failed'])} programs don't compile", *[""] * (len(HEAD) - 4)]
+        return [*start, f"{len(row['failed'])} programs are not compiled", *[""] * (len(HEAD) - 4)]
     numbers = [row["launches"], row["programs"], row["instructions"]]
     amounts = [f"{row['cycles'] / 1e3:.0f}", f"{row['bytes'] / 1e6:.1f}"]
     return [*start, *map(str, numbers), *amounts, ratio(row, rows, "cycles"), ratio(row, rows, "bytes")]
@@ -181,7 +198,7 @@ def document(rows):
 
 def print_top(rows, count):
     for row in rows:
-        if "groups" not in row:
+        if not count or "groups" not in row:
             continue
         print(f"\n{row['model']}, {row['topology']}, {row['mode']}: the dearest instructions")
         for name, group in list(row["groups"].items())[:count]:
@@ -193,13 +210,16 @@ def arguments():
     add = parser.add_argument
     add("--models", type=lambda text: text.split(","), default=models.DEFAULT, help=", ".join(models.MODELS))
     add("--topologies", type=lambda text: text.split(","), default=TOPOLOGIES)
+    add("--minutes", type=float, default=float("inf"), help="compile no more after this long")
     add("--top", type=int, default=0, help="print so many kinds of instructions, the dearest first")
     add("--report", action="store_true", help="write docs/reference/tpu_cycles.md")
     add("--folder", type=Path, default=ROOT / "build" / "tpu_cycles")
     add("--output", type=Path, default=ROOT / "build" / "bench" / "tpu_cycles.json")
     add("--binaries", type=Path, default=ROOT / "build" / "release" / "bin")
     add("--fake", default=os.environ.get("TT_TEST_FAKE_PLUGIN") or ROOT / "build" / "release" / "lib" / "fake_pjrt.so")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.end = time.monotonic() + 60 * options.minutes
+    return options
 
 
 def main():
@@ -215,7 +235,7 @@ def main():
     options.output.write_text(json.dumps({"note": NOTE, "libtpu": version("libtpu"), "rows": rows}, indent=1) + "\n")
     if options.report:
         DOCUMENT.write_text("\n".join(document(rows)) + "\n")
-    return 1 if any("failed" in row for row in rows) else 0
+    return 1 if any("failed" in row for row in rows) and options.end == float("inf") else 0
 
 
 if __name__ == "__main__":
