@@ -23,9 +23,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "tpu"), str(Path(__file__).parent)]
 
-import models  # noqa: E402
 from collect import environment  # noqa: E402
 from compiler import compiler, libtpu  # noqa: E402
+
+import models  # noqa: E402
 
 TOPOLOGIES = ("v5e:1x1", "v6e:1x1", "tpu7x:2x2x1")
 MODES = ("strict", "fused")

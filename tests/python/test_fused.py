@@ -193,7 +193,7 @@ SHIFTS = {
 
 
 @pytest.mark.parametrize("name", SHIFTS)
-@pytest.mark.parametrize("shape", [(7,), (1000,), (6, 5)], ids=str)
+@pytest.mark.parametrize("shape", [(7,), (6, 5)], ids=str)
 def test_writes_that_read_what_they_overwrite(name, shape):
     def shift(device):
         x = torch.arange(1.0, 1 + torch.Size(shape).numel()).reshape(shape).cos().to(device)
