@@ -395,8 +395,9 @@ def in_place(p):
             return None
         return f"{target}.{unary}"
     if form == 3:
-        unary = ("logical_not_()", "bitwise_not_()", "trunc_()", "nan_to_num_()")
-        return f"{target}.{c.pick(unary if p.overlaps_itself(target) else (*unary, 'conj_physical_()'))}"
+        # Some that leave certain dtypes alone do so on the CPU without a look at whether the target overlaps itself.
+        more = () if p.overlaps_itself(target) else ("conj_physical_()", "nan_to_num_()")
+        return f"{target}.{c.pick(('logical_not_()', 'bitwise_not_()', 'trunc_()', *more))}"
     if form <= 6:
         if not p.small(target):
             return f"{target}.zero_()"
@@ -462,7 +463,9 @@ def set_item(p):
 
     def fits(s):
         try:
-            return torch.broadcast_shapes(s.shape, piece.shape) == piece.shape and castable(s, t.dtype)
+            # The CPU assigns a 0-d tensor by fill_, after which even whole numbers require a gradient.
+            odd = s.requires_grad and s.dim() == 0 and not t.is_floating_point()
+            return torch.broadcast_shapes(s.shape, piece.shape) == piece.shape and castable(s, t.dtype) and not odd
         except RuntimeError:
             return False
 
@@ -538,7 +541,9 @@ def functional(p):
             f"{source}.to(torch.{c.pick(FLOATS)})",
             f"{source}.repeat({[2] * t.dim()})",
             f"{source}.tril()" if t.dim() >= 2 else f"{source}.bool()",
-            f"{source}.sort({d}, stable=True)[0]" if not t.is_complex() else f"{source}.abs()",
+            f"{source}.sort({d}, stable=True)[0]"
+            if not t.is_complex()
+            else f"{source}.abs().round()",  # magnitudes are not exact, on neither device
             f"{source}[{index(p, t, source)}]",
             f"{source} @ {source}.mT" if t.dim() >= 2 and t.is_floating_point() else f"{source}.any()",
             f"torch.nn.functional.pad({source}, (1, 1))" if t.dim() and t.dtype != torch.bool else f"{source}.all()",
