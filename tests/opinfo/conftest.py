@@ -16,7 +16,6 @@ from cases import CheckCase, Options, describe
 
 os.environ.setdefault("TORCH_TPU_CACHE", "0")  # of this process; workers have a directory of their own (pool.py)
 os.environ.setdefault("TORCH_TPU_FAST_COMPILE", "1")  # for the workers, and read at the first use of the device
-os.environ.setdefault("TORCH_TPU_RECOMPILE_WARNING", "0")  # one line here calls an operator with every shape
 WORKERS = int(os.environ.get("TORCH_TPU_OPINFO_WORKERS") or min(2, os.cpu_count() or 1))
 
 

@@ -30,8 +30,9 @@ def context():
     server.set_forkserver_preload(["preload"])
     paths = [str(HERE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     # Workers take from each other what is compiled; from an earlier run, and from the user's cache, nothing.
-    cache = {"TORCH_TPU_CACHE": "1", "TORCH_TPU_CACHE_DIR": compiled().name}
-    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(paths), **cache):
+    settings = {"TORCH_TPU_CACHE": "1", "TORCH_TPU_CACHE_DIR": compiled().name}
+    settings["TORCH_TPU_RECOMPILE_WARNING"] = "0"  # one line calls an operator with every shape
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(paths), **settings):
         forkserver.ensure_running()
     return server
 

@@ -127,7 +127,6 @@ def arguments(argv=None):
 def environment(options):
     """What the workers find there when they start."""
     os.environ["TORCH_TPU_FAST_COMPILE"] = "0" if options.default_options else "1"
-    os.environ.setdefault("TORCH_TPU_RECOMPILE_WARNING", "0")  # one line there calls an operator with every shape
     if options.mode:
         os.environ["TORCH_TPU_EAGER_MODE"] = options.mode
 
