@@ -64,6 +64,7 @@ class Settings:
             environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             environment[name] = str(self.threads_of(variant))
+        environment["TORCH_TPU_CACHE"] = "0"  # else one variant loads what another has compiled
         return [python, *flags], environment, folder
 
 

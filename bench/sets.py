@@ -238,7 +238,7 @@ def loops(context):
 # ---- new processes ----
 def run_start(context, variant, cache):
     python, environment, folder = context.settings.command(variant)
-    environment["TORCH_TPU_CACHE_DIR"] = cache
+    environment |= {"TORCH_TPU_CACHE": "1", "TORCH_TPU_CACHE_DIR": cache}
     script = os.path.join(protocol.HERE, "start.py")
     program, options = ("mlp", CASES[0].tiny) if context.tiny else ("gpt", GPT_S)
     began = time.perf_counter()
