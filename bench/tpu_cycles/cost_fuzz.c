@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cost.h"
+#include "support/files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -138,27 +139,11 @@ static void make(maker *m, uint64_t seed) {
   m->size = pick(m, 10) ? m->size : pick(m, (unsigned)m->size + 1);
 }
 
-static int run_file(const char *path) {
-  static uint8_t bytes[1 << 24];
-  FILE *file = fopen(path, "rbe");
-  if (!file) {
-    perror(path);
-    return 1;
-  }
-  size_t size = fread(bytes, 1, sizeof bytes, file);
-  fclose(file);
-  return LLVMFuzzerTestOneInput(bytes, size);
-}
-
 int main(int argc, char **argv) {
   char *rest = NULL;
   unsigned long count = argc > 1 ? strtoul(argv[1], &rest, 10) : 100000, good = 0;
   if (rest && *rest) {
-    int failed = 0;
-    for (int i = 1; i < argc; i++) {
-      failed |= run_file(argv[i]);
-    }
-    return failed;
+    return fuzz_files(argv + 1, argc - 1, LLVMFuzzerTestOneInput);
   }
   for (unsigned long seed = 0; seed < count; seed++) {
     static maker m;

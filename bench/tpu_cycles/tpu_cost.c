@@ -6,21 +6,7 @@
 #include <string.h>
 
 #include "cost.h"
-
-static void *read_file(const char *path, size_t *out_size) {
-  FILE *file = fopen(path, "rbe");
-  void *data = NULL;
-  if (file && !fseek(file, 0, SEEK_END)) {
-    long size = ftell(file);
-    rewind(file);
-    data = size >= 0 ? malloc((size_t)size + 1) : NULL;
-    *out_size = data ? fread(data, 1, (size_t)size, file) : 0;
-  }
-  if (file) {
-    fclose(file);
-  }
-  return data;
-}
+#include "support/files.h"
 
 static void print_text(const char *text, size_t length) {
   putchar('"');
@@ -62,7 +48,7 @@ int main(int argc, char **argv) {
   }
   for (int i = first; i < argc; i++) {
     size_t size = 0;
-    void *data = read_file(argv[i], &size);
+    char *data = read_file(argv[i], &size);
     tt_cost cost = {0};
     tt_status *status = data ? tt_cost_read(data, size, &cost) : tt_error(TT_ERR_RUNTIME, "it can't be read");
     if (status) {

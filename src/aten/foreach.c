@@ -110,12 +110,6 @@ static tt_hlo other_in(tt_rule *r, binary_call *c, int32_t i, tt_dtype dtype) {
   }
 }
 
-// Of equal ones x, as in clamp.
-static tt_hlo clamped(tt_rule *r, int32_t kind, tt_hlo x, tt_hlo bound) {
-  tt_hlo y = tt_pw_binary(r, kind, x, bound);
-  return y && tt_dtype_is_float(y->dtype) ? v_if(v_eq(x, bound), x, y) : y;
-}
-
 static tt_hlo apply(tt_rule *r, const binary_call *c, tt_hlo x, tt_hlo y, tt_dtype dtype) {
   switch (c->op) {
     case F_ADD:
@@ -127,9 +121,9 @@ static tt_hlo apply(tt_rule *r, const binary_call *c, tt_hlo x, tt_hlo y, tt_dty
     case F_DIV:
       return v_div(x, y);
     case F_CLAMP_MIN:
-      return clamped(r, PW_MAXIMUM, x, y);
+      return v_clamped(x, y, tt_pw_binary(r, PW_MAXIMUM, x, y));
     case F_CLAMP_MAX:
-      return clamped(r, PW_MINIMUM, x, y);
+      return v_clamped(x, y, tt_pw_binary(r, PW_MINIMUM, x, y));
     default:
       return tt_pw_binary(r, PW_POW, x, y);
   }

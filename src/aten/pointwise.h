@@ -11,15 +11,12 @@ static inline tt_hlo v_mul(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_MULTIPL
 static inline tt_hlo v_div(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_DIVIDE, x, y); }
 static inline tt_hlo v_max(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_MAXIMUM, x, y); }
 static inline tt_hlo v_min(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_MINIMUM, x, y); }
-// x, or the bound where x is below (above) it. Of equal ones x: -0 stays, which v_max would make 0.
-static inline tt_hlo v_at_least(tt_hlo x, tt_hlo low) {
-  tt_hlo y = v_max(x, low);
-  return y && tt_dtype_is_float(y->dtype) ? tt_hlo_select(tt_hlo_compare(TT_EQ, x, low), x, y) : y;
+// y, the greater or lesser of x and a bound; but x where they are equal: -0 stays, which v_max would make 0.
+static inline tt_hlo v_clamped(tt_hlo x, tt_hlo bound, tt_hlo y) {
+  return y && tt_dtype_is_float(y->dtype) ? tt_hlo_select(tt_hlo_compare(TT_EQ, x, bound), x, y) : y;
 }
-static inline tt_hlo v_at_most(tt_hlo x, tt_hlo high) {
-  tt_hlo y = v_min(x, high);
-  return y && tt_dtype_is_float(y->dtype) ? tt_hlo_select(tt_hlo_compare(TT_EQ, x, high), x, y) : y;
-}
+static inline tt_hlo v_at_least(tt_hlo x, tt_hlo low) { return v_clamped(x, low, v_max(x, low)); }
+static inline tt_hlo v_at_most(tt_hlo x, tt_hlo high) { return v_clamped(x, high, v_min(x, high)); }
 static inline tt_hlo v_and(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_AND, x, y); }
 static inline tt_hlo v_or(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_OR, x, y); }
 static inline tt_hlo v_xor(tt_hlo x, tt_hlo y) { return tt_hlo_binary(TT_XOR, x, y); }

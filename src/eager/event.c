@@ -1,6 +1,7 @@
 // Events: the time at which the last program enqueued before them completed.
 #include <stdlib.h>
 
+#include "base/thread.h"
 #include "eager/explain.h"
 #include "eager/internal.h"
 
@@ -41,7 +42,7 @@ void tt_event_free(tt_event *event) {
 
 void tt_event_complete_now(tt_event *event) {
   pthread_mutex_lock(&event->mutex);
-  event->time_ns = tt_time_ns();
+  event->time_ns = (uint64_t)tt_now_ns();
   event->pending--;
   pthread_cond_broadcast(&event->changed);
   pthread_mutex_unlock(&event->mutex);

@@ -323,7 +323,6 @@ TT_MUST_USE tt_status *tt_call_literal(const struct tt_call_state *s, const tt_r
 // The literal on the device; a new reference.
 TT_MUST_USE tt_status *tt_literal_value(tt_engine *engine, const tt_literal *literal, tt_value **out_value);
 
-uint64_t tt_time_ns(void);
 // Where TORCH_TPU_DUMP_MODULES names a folder: keeps the module there. Failure is a warning.
 void tt_dump_module(tt_record *record, const char *text);  // text: as it is compiled
 // Where TORCH_TPU_DUMP_LAUNCHES names a file as well: notes the launch there.

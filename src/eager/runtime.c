@@ -15,12 +15,6 @@ tt_runtime tt_the_runtime = {
     .lock = PTHREAD_MUTEX_INITIALIZER, .mode = -1, .precision = TT_PRECISION_HIGHEST, .default_dtype = TT_F32};
 static _Thread_local int32_t current_device;
 
-uint64_t tt_time_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static const char *setting(const char *name) {
   const char *value = getenv(name);
   return value && *value ? value : NULL;

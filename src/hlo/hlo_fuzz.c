@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "hlo/hlo.h"
+#include "support/files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -435,28 +436,12 @@ static size_t random_bytes(uint8_t *bytes, size_t size, uint64_t seed) {
   return size ? 16 + seed * 7 % (size - 16) : 0;
 }
 
-static int run_file(const char *path) {
-  static uint8_t bytes[1 << 20];
-  FILE *file = fopen(path, "rb");
-  if (!file) {
-    perror(path);
-    return 1;
-  }
-  size_t size = fread(bytes, 1, sizeof bytes, file);
-  fclose(file);
-  return LLVMFuzzerTestOneInput(bytes, size);
-}
-
 int main(int argc, char **argv) {
   bool print = argc > 2 && !strcmp(argv[1], "--print");
   char *end = NULL;
   unsigned long count = argc > 1 ? strtoul(argv[print ? 2 : 1], &end, 10) : 100000;
   if (end && *end) {
-    int failed = 0;
-    for (int i = 1; i < argc; i++) {
-      failed |= run_file(argv[i]);
-    }
-    return failed;
+    return fuzz_files(argv + 1, argc - 1, LLVMFuzzerTestOneInput);
   }
   unsigned long good = 0;
   for (unsigned long seed = 0; seed < count; seed++) {

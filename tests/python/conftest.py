@@ -85,3 +85,12 @@ def _no_leftover_state():
     torch.tpu.set_check_nan(False)
     torch.tpu.set_device(device)
     torch.tpu.synchronize()
+
+
+@pytest.fixture
+def fake():
+    """Environment with a device that says it is a TPU v5e, and computes nothing."""
+    path = os.environ.get("TT_TEST_FAKE_PLUGIN")
+    if not path:
+        pytest.skip("TT_TEST_FAKE_PLUGIN is not set")
+    return {"TORCH_TPU_PJRT_PLUGIN": path, "TORCH_TPU_PLATFORM": "tpu", "FAKE_PJRT_TPU": "5", "FAKE_PJRT_ONES": "1"}

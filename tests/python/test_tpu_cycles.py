@@ -13,15 +13,6 @@ ROOT = Path(__file__).resolve().parents[2]
 BINARIES = ROOT / "build" / "release" / "bin"
 
 
-@pytest.fixture
-def fake():
-    """Environment with a device that says it is a TPU v5e, and computes nothing."""
-    path = os.environ.get("TT_TEST_FAKE_PLUGIN")
-    if not path:
-        pytest.skip("TT_TEST_FAKE_PLUGIN is not set")
-    return {"TORCH_TPU_PJRT_PLUGIN": path, "TORCH_TPU_PLATFORM": "tpu", "FAKE_PJRT_TPU": "5", "FAKE_PJRT_ONES": "1"}
-
-
 def test_launches_name_their_modules(run_python, fake, tmp_path):
     code = """
     import torch

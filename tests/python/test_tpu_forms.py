@@ -1,7 +1,5 @@
 """What rules do for a TPU: their own forms, run on XLA:CPU by a plugin that poses as a TPU; and what a TPU lacks."""
 
-import os
-
 import pytest
 
 
@@ -16,15 +14,6 @@ def posing(count_plugin):
         "TORCH_TPU_XLA_OPTIONS": options,
         "TORCH_TPU_CPU_FALLBACK": "error",
     }
-
-
-@pytest.fixture
-def fake():
-    """Environment with a device that says it is a TPU v5e, and computes nothing."""
-    path = os.environ.get("TT_TEST_FAKE_PLUGIN")
-    if not path:
-        pytest.skip("TT_TEST_FAKE_PLUGIN is not set")
-    return {"TORCH_TPU_PJRT_PLUGIN": path, "TORCH_TPU_PLATFORM": "tpu", "FAKE_PJRT_TPU": "5", "FAKE_PJRT_ONES": "1"}
 
 
 COMPARE = """

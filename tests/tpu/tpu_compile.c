@@ -12,29 +12,12 @@
 #include <time.h>
 
 #include "pjrt/pjrt.h"
+#include "support/files.h"
 
 static double cpu_ms(void) {
   struct timespec now;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-}
-
-static char *read_file(const char *path, size_t *out_size) {
-  FILE *file = fopen(path, "rbe");
-  char *text = NULL;
-  if (file && !fseek(file, 0, SEEK_END)) {
-    long size = ftell(file);
-    rewind(file);
-    text = size >= 0 ? malloc((size_t)size + 1) : NULL;
-    *out_size = text ? fread(text, 1, (size_t)size, file) : 0;
-    if (text) {
-      text[*out_size] = 0;
-    }
-  }
-  if (file) {
-    fclose(file);
-  }
-  return text;
 }
 
 static void print_error(const char *path, const char *message) {
