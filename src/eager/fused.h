@@ -36,7 +36,7 @@ typedef struct tt_node {
   int32_t unused_programs;
   uint64_t turn;
   char *label;  // of the step when it was first met; owned, NULL: none
-  bool ends;    // a stretch ends here by its content
+  tt_cut_reason ends;  // why a stretch ends here whenever it is met, or TT_CUT_NONE
   tt_variant *variants;
   int32_t variant_count, source_count;
   int32_t sources[];

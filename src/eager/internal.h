@@ -138,6 +138,7 @@ typedef struct tt_queue {
   pthread_t thread;
   bool running;
   // the dispatch thread's own:
+  int spins;  // before it sleeps
   tt_pjrt_event *inflight[TT_INFLIGHT];
   tt_record *inflight_records[TT_INFLIGHT];
   uint32_t inflight_head, inflight_count;
@@ -184,8 +185,10 @@ typedef struct tt_step {
   char *label;  // owned; NULL: none
 } tt_step;
 
-enum { TT_STRETCH_LIMIT = 2048, TT_VARIANT_LIMIT = 8, TT_TRIE_LIMIT = 65536, TT_PROGRAM_LIMIT = 1024 };
+// TT_THREAD_STEPS: so short a stretch is not ended by another thread.
+enum { TT_STRETCH_LIMIT = 2048, TT_THREAD_STEPS = 4, TT_VARIANT_LIMIT = 8, TT_TRIE_LIMIT = 65536, TT_PROGRAM_LIMIT = 1024 };
 typedef enum tt_cut_reason {
+  TT_CUT_NONE,
   TT_CUT_READ,   // of a value, by the host
   TT_CUT_EVENT,  // was recorded
   TT_CUT_SYNC,
@@ -193,7 +196,8 @@ typedef enum tt_cut_reason {
   TT_CUT_UNKNOWN,  // steps were held, and another one came than those that are known
   TT_CUT_LENGTH,
   TT_CUT_MEMORY,
-  TT_CUT_MODE
+  TT_CUT_MODE,
+  TT_CUT_THREAD  // another thread goes on
 } tt_cut_reason;
 typedef struct tt_tape {
   tt_step **steps;
@@ -205,6 +209,7 @@ typedef struct tt_tape {
   struct tt_node *node;  // of the last step; NULL: the root
   bool known;            // the steps are in the trie
   bool holding;          // none of them was launched
+  pthread_t thread;      // that recorded the last step
   atomic_bool at_end;    // a known stretch is complete
   size_t held_bytes;
   tt_cuts cuts;
@@ -314,6 +319,8 @@ struct tt_call_state;
 TT_MUST_USE tt_status *tt_tape_record(const struct tt_call_state *s, tt_record *record, tt_results *out);
 // Ends the stretch: what is held is launched.
 void tt_tape_cut(tt_engine *engine, tt_cut_reason reason);
+// After a storage let go of its value: launches what waited for that.
+void tt_tape_disowned(tt_engine *engine);
 // From the dispatch thread when it has nothing to do; takes the lock if that is free.
 void tt_tape_poke(tt_engine *engine);
 void tt_tape_clear(tt_engine *engine);  // forgets programs

@@ -238,7 +238,7 @@ static void note_cut(tt_cut_reason reason) {
   static const char *const names[] = {[TT_CUT_EVENT] = "event",           [TT_CUT_SYNC] = "synchronize",
                                       [TT_CUT_CONTENT] = "content",       [TT_CUT_UNKNOWN] = "unknown continuation",
                                       [TT_CUT_LENGTH] = "bound on steps", [TT_CUT_MEMORY] = "bound on bytes",
-                                      [TT_CUT_MODE] = "mode change"};
+                                      [TT_CUT_MODE] = "mode change",          [TT_CUT_THREAD] = "another thread"};
   if (reason == TT_CUT_READ) {
     tt_explain_cut_by_read();
   } else {
@@ -276,7 +276,8 @@ static void request(tt_engine *engine, tt_node *node, tt_variant *variant) {
 }
 
 // Notes that the first `count` steps are a stretch, and has it compiled when it is met again.
-static void note(tt_engine *engine, int32_t count, const int32_t *live, int32_t live_count, bool by_content) {
+static void note(tt_engine *engine, int32_t count, const int32_t *live, int32_t live_count,
+                 tt_cut_reason reason) {
   tt_tape *tape = &engine->tape;
   if (tape->trie.count > TT_TRIE_LIMIT || tape->trie.programs > TT_PROGRAM_LIMIT) {
     tt_trie_clear(&tape->trie);
@@ -288,7 +289,7 @@ static void note(tt_engine *engine, int32_t count, const int32_t *live, int32_t 
       return;
     }
   }
-  node->ends |= by_content;
+  node->ends = reason == TT_CUT_CONTENT || reason == TT_CUT_THREAD ? reason : node->ends;
   tt_variant *variant = tt_node_add(node, live, live_count);
   if (variant && ++variant->seen >= 2 && variant->state == TT_VARIANT_NEW && count > 1) {
     request(engine, node, variant);
@@ -352,14 +353,15 @@ static int32_t walk(tt_tape *tape) {
       tape->known = false;
       return 0;
     }
-    if (tape->node->ends) {
+    if (tape->node->ends != TT_CUT_NONE) {
       return i + 1;
     }
   }
   return 0;
 }
 
-static void finish(tt_engine *engine, int32_t count, bool by_content) {
+static void finish(tt_engine *engine, int32_t count, tt_cut_reason reason) {
+  note_cut(reason);
   tt_tape *tape = &engine->tape;
   int32_t *live = malloc(sizeof *live * (size_t)(tape->value_count + 1));
   if (live) {
@@ -369,7 +371,7 @@ static void finish(tt_engine *engine, int32_t count, bool by_content) {
       launch_program(engine, variant->program);
     } else {
       launch_held(engine);
-      note(engine, count, live, live_count, by_content);
+      note(engine, count, live, live_count, reason);
     }
     free(live);
   } else {
@@ -378,16 +380,55 @@ static void finish(tt_engine *engine, int32_t count, bool by_content) {
   restart(tape, count);
   count = walk(tape);
   if (count) {
-    finish(engine, count, true);
+    finish(engine, count, tape->node->ends);
   }
 }
 
 void tt_tape_cut(tt_engine *engine, tt_cut_reason reason) {
   tt_tape *tape = &engine->tape;
   if (tape->count) {
-    note_cut(reason);
-    finish(engine, tape->count, reason == TT_CUT_CONTENT);
+    finish(engine, tape->count, reason);
   }
+}
+
+// Launches a known stretch that is complete, if what is live is what a program of it gives: what the caller still has
+// of the last call's operands would count as live, so this is tried whenever an owner lets go.
+static void launch_complete(tt_engine *engine) {
+  tt_tape *tape = &engine->tape;
+  int32_t *live = malloc(sizeof *live * (size_t)(tape->value_count + 1));
+  if (live) {
+    int32_t count = find_live(tape, tape->count, tape->recorded, live);
+    tt_variant *variant = tt_node_find(tape->node, live, count);
+    if (variant && variant->state == TT_VARIANT_READY) {
+      note_cut(tape->node->ends);
+      launch_program(engine, variant->program);
+      restart(tape, tape->count);
+    }
+    free(live);
+  }
+}
+
+static bool complete(const tt_tape *tape) {
+  return atomic_load_explicit(&tape->at_end, memory_order_relaxed) && tape->holding && tape->count;
+}
+
+void tt_tape_disowned(tt_engine *engine) {
+  if (complete(&engine->tape)) {
+    launch_complete(engine);
+  }
+}
+
+void tt_tape_poke(tt_engine *engine) {
+  tt_tape *tape = &engine->tape;
+  if (!atomic_load_explicit(&tape->at_end, memory_order_relaxed) || pthread_mutex_trylock(&engine->lock)) {
+    return;
+  }
+  // Only what takes one place in the queue: its thread must not wait for itself.
+  if (complete(tape) && atomic_load(&engine->queue.pushed) == atomic_load(&engine->queue.launched)) {
+    launch_complete(engine);
+  }
+  pthread_mutex_unlock(&engine->lock);
+  tt_explain_place();
 }
 
 // ---- recording ----
@@ -425,7 +466,7 @@ static void advance(tt_engine *engine, const tt_step *step) {
   tt_node *node = tape->known ? tt_trie_find(&tape->trie, tape->node, step) : NULL;
   tape->node = node;
   tape->known = node != NULL;
-  if (node && node->ends) {
+  if (node && node->ends != TT_CUT_NONE) {
     atomic_store_explicit(&tape->at_end, true, memory_order_relaxed);
   }
   if (tape->holding && node && node->known) {
@@ -438,14 +479,23 @@ static void advance(tt_engine *engine, const tt_step *step) {
   }
 }
 
+// Where forward, backward and optimizer meet the host has much to do, and XLA:CPU can run what was recorded meanwhile. A
+// TPU gains more from what it fuses across, such as the optimizer with the products that give the gradients.
+static bool changes_thread(const tt_tape *tape) {
+  return tt_the_runtime.is_cpu && tape->count >= TT_THREAD_STEPS && !pthread_equal(tape->thread, pthread_self());
+}
+
 tt_status *tt_tape_record(const tt_call_state *s, tt_record *record, tt_results *out) {
   tt_engine *engine = s->engine;
   tt_tape *tape = &engine->tape;
   if (atomic_load_explicit(&tape->at_end, memory_order_relaxed)) {
-    tt_tape_cut(engine, TT_CUT_CONTENT);
+    tt_tape_cut(engine, tape->node->ends);
   } else if (tape->count >= TT_STRETCH_LIMIT) {
     tt_tape_cut(engine, TT_CUT_LENGTH);
+  } else if (changes_thread(tape)) {
+    tt_tape_cut(engine, TT_CUT_THREAD);
   }
+  tape->thread = pthread_self();
   if (!tape->stretch) {
     tape->stretch = 1;
     tape->holding = tape->known = true;
@@ -469,33 +519,10 @@ tt_status *tt_tape_record(const tt_call_state *s, tt_record *record, tt_results 
   }
   bool begins = tt_cuts_push(&tape->cuts, record->content);
   if (begins && !tape->holding && tape->count > TT_CUT_WINDOW + 1) {
-    note_cut(TT_CUT_CONTENT);
-    finish(engine, tape->count - TT_CUT_WINDOW - 1, true);
+    finish(engine, tape->count - TT_CUT_WINDOW - 1, TT_CUT_CONTENT);
   }
+  tt_tape_disowned(engine);
   return NULL;
-}
-
-void tt_tape_poke(tt_engine *engine) {
-  tt_tape *tape = &engine->tape;
-  if (!atomic_load_explicit(&tape->at_end, memory_order_relaxed) || pthread_mutex_trylock(&engine->lock)) {
-    return;
-  }
-  // Only what takes one place in the queue: its thread must not wait for itself.
-  if (atomic_load_explicit(&tape->at_end, memory_order_relaxed) && tape->holding &&
-      atomic_load(&engine->queue.pushed) == atomic_load(&engine->queue.launched)) {
-    int32_t *live = malloc(sizeof *live * (size_t)(tape->value_count + 1));
-    if (live) {
-      int32_t count = find_live(tape, tape->count, tape->recorded, live);
-      tt_variant *variant = tt_node_find(tape->node, live, count);
-      if (variant && variant->state == TT_VARIANT_READY) {
-        launch_program(engine, variant->program);
-        restart(tape, tape->count);
-      }
-      free(live);
-    }
-  }
-  pthread_mutex_unlock(&engine->lock);
-  tt_explain_place();
 }
 
 void tt_tape_clear(tt_engine *engine) {

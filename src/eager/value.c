@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "eager/explain.h"
 #include "eager/internal.h"
 
 // ---- values ----
@@ -216,8 +217,10 @@ void tt_storage_free(tt_storage *storage) {
   tt_value *value = storage->value;
   if (value) {
     disown(value);
+    tt_tape_disowned(engine);
   }
   pthread_mutex_unlock(&engine->lock);
+  tt_explain_place();
   tt_value_unref(value);
   tt_memory_add(&engine->allocated, NULL, -(int64_t)storage->nbytes);
   tt_count(&engine->free_count, 1);

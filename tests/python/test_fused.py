@@ -323,3 +323,63 @@ def test_deepcopy_and_state_dict_see_what_is_recorded():
             other = copy.deepcopy(layer)
             torch.testing.assert_close(other.state_dict()["weight"].cpu(), layer.weight.cpu())
             torch.tpu.wait_for_compiles()
+
+
+def in_thread(function):
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+
+
+def test_a_stretch_ends_where_another_thread_goes_on():
+    x = torch.arange(8.0).tpu()
+    deferred = []
+
+    def turn(_):
+        y = x
+        for _ in range(3):
+            y = (y * 2 + 1).remainder(7)
+        deferred.append(torch.tpu.is_deferred(y))
+        out = []
+
+        def rest():
+            z = y
+            for _ in range(3):
+                z = (z - 3).abs() * 2
+            out.append(z)
+
+        in_thread(rest)
+        return out[0].cpu()
+
+    results, launched, compiled = turns(turn, 6)
+    expected = x.cpu()
+    for _ in range(3):
+        expected = (expected * 2 + 1).remainder(7)
+    for _ in range(3):
+        expected = (expected - 3).abs() * 2
+    for result in results:
+        torch.testing.assert_close(result, expected)
+    assert launched[-1] == 2  # a program each
+    assert compiled[-1] == 0
+    assert deferred[-1] is False  # the first doesn't wait for the other thread's first call
+
+
+def test_a_training_step_is_three_programs():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+    other = copy.deepcopy(model).tpu()
+    data = torch.randn(4, 8)
+    losses = {}
+
+    def step(model, optimizer, data):
+        loss = model(data).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    for name, net, inputs in (("cpu", model, data), ("tpu", other, data.tpu())):
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+        losses[name], launched, _ = turns(lambda _: step(net, optimizer, inputs), 8)
+    torch.testing.assert_close(losses["tpu"], losses["cpu"])
+    assert launched[-1] == 3
