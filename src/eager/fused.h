@@ -35,7 +35,7 @@ typedef struct tt_node {
   // Of a first step: programs requested here and below since one was launched, in how many turns; the last of these.
   int32_t unused_programs;
   uint64_t turn;
-  char *label;  // of the step when it was first met; owned, NULL: none
+  char *label;         // of the step when it was first met; owned, NULL: none
   tt_cut_reason ends;  // why a stretch ends here whenever it is met, or TT_CUT_NONE
   tt_variant *variants;
   int32_t variant_count, source_count;

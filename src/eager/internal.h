@@ -186,7 +186,13 @@ typedef struct tt_step {
 } tt_step;
 
 // TT_THREAD_STEPS: so short a stretch is not ended by another thread.
-enum { TT_STRETCH_LIMIT = 2048, TT_THREAD_STEPS = 4, TT_VARIANT_LIMIT = 8, TT_TRIE_LIMIT = 65536, TT_PROGRAM_LIMIT = 1024 };
+enum {
+  TT_STRETCH_LIMIT = 2048,
+  TT_THREAD_STEPS = 4,
+  TT_VARIANT_LIMIT = 8,
+  TT_TRIE_LIMIT = 65536,
+  TT_PROGRAM_LIMIT = 1024
+};
 typedef enum tt_cut_reason {
   TT_CUT_NONE,
   TT_CUT_READ,   // of a value, by the host

@@ -238,7 +238,7 @@ static void note_cut(tt_cut_reason reason) {
   static const char *const names[] = {[TT_CUT_EVENT] = "event",           [TT_CUT_SYNC] = "synchronize",
                                       [TT_CUT_CONTENT] = "content",       [TT_CUT_UNKNOWN] = "unknown continuation",
                                       [TT_CUT_LENGTH] = "bound on steps", [TT_CUT_MEMORY] = "bound on bytes",
-                                      [TT_CUT_MODE] = "mode change",          [TT_CUT_THREAD] = "another thread"};
+                                      [TT_CUT_MODE] = "mode change",      [TT_CUT_THREAD] = "another thread"};
   if (reason == TT_CUT_READ) {
     tt_explain_cut_by_read();
   } else {
@@ -276,8 +276,7 @@ static void request(tt_engine *engine, tt_node *node, tt_variant *variant) {
 }
 
 // Notes that the first `count` steps are a stretch, and has it compiled when it is met again.
-static void note(tt_engine *engine, int32_t count, const int32_t *live, int32_t live_count,
-                 tt_cut_reason reason) {
+static void note(tt_engine *engine, int32_t count, const int32_t *live, int32_t live_count, tt_cut_reason reason) {
   tt_tape *tape = &engine->tape;
   if (tape->trie.count > TT_TRIE_LIMIT || tape->trie.programs > TT_PROGRAM_LIMIT) {
     tt_trie_clear(&tape->trie);
@@ -479,8 +478,8 @@ static void advance(tt_engine *engine, const tt_step *step) {
   }
 }
 
-// Where forward, backward and optimizer meet the host has much to do, and XLA:CPU can run what was recorded meanwhile. A
-// TPU gains more from what it fuses across, such as the optimizer with the products that give the gradients.
+// Where forward, backward and optimizer meet the host has much to do, and XLA:CPU can run what was recorded meanwhile.
+// A TPU gains more from what it fuses across, such as the optimizer with the products that give the gradients.
 static bool changes_thread(const tt_tape *tape) {
   return tt_the_runtime.is_cpu && tape->count >= TT_THREAD_STEPS && !pthread_equal(tape->thread, pthread_self());
 }
