@@ -4,6 +4,8 @@
 #include <math.h>
 
 #include "aten/dims.h"
+#include "aten/host.h"
+#include "kernels/handlers.h"
 
 typedef struct attention {
   int64_t batch, q_heads, k_heads, q_length, k_length, width, v_width;
@@ -156,21 +158,11 @@ static tt_hlo dropout_factors(tt_rule *r, const attention *a, tt_hlo state) {
   return u ? v_if(v_ge(u, v_like(p, u)), kept, v_const(u, 0)) : NULL;
 }
 
-// ---- operators ----
-
+// ---- results ----
 // Query's order of dims in memory, as PyTorch allocates the output.
 static void ret_as_query(tt_rule *r, int32_t i, tt_hlo value) {
-  const tt_operand *q = tt_operand_of(r, "query");
-  int32_t order[4];
-  for (int32_t d = 0; d < q->ndim; d++) {
-    int32_t at = d;
-    while (at > 0 && q->strides[order[at - 1]] < q->strides[d]) {
-      order[at] = order[at - 1];
-      at--;
-    }
-    order[at] = d;
-  }
-  tt_ret_ordered(r, i, value, order);
+  const tt_host_result layout = tt_host_result_like(tt_operand_of(r, "query"));
+  tt_ret_ordered(r, i, value, layout.order);
 }
 
 static tt_hlo seed_value(tt_hlo state, int64_t i) {  // element i of ui64[2] as a 0-d int64
@@ -178,9 +170,109 @@ static tt_hlo seed_value(tt_hlo state, int64_t i) {  // element i of ui64[2] as 
   return tt_hlo_bitcast_convert(tt_hlo_reshape(tt_hlo_slice_dim(state, 0, i, i + 1, 1), &dim, 0), TT_S64);
 }
 
+// ---- by a kernel of the host ----
+// Scores never lie in memory, views aren't copied, and all threads take part. Half types are converted around it.
+static bool on_host(tt_rule *r, const attention *a) {
+  return tt_rule_has_host_kernels(r) && a->compute == TT_F32 && !a->dropout && a->batch > 0 && a->q_length > 0 &&
+         a->k_length > 0 && a->width > 0 && a->v_width > 0;
+}
+
+static void host_view(tt_rule *r, tt_host_call *c, const char *name) {
+  int64_t strides[TT_MAX_RANK] = {0};
+  tt_host_view(r, c, name, strides);
+  const tt_operand *x = tt_operand_of(r, name);
+  tt_host_strides(c, strides, x ? x->ndim : 0, 4);
+}
+
+static tt_host_call host_call(const attention *a) {
+  tt_host_call c = {.number_count = 0};
+  const int64_t numbers[TT_HOST_ATTENTION] = {
+      [TT_HOST_BATCH] = a->batch,       [TT_HOST_Q_HEADS] = a->q_heads,   [TT_HOST_K_HEADS] = a->k_heads,
+      [TT_HOST_Q_LENGTH] = a->q_length, [TT_HOST_K_LENGTH] = a->k_length, [TT_HOST_WIDTH] = a->width,
+      [TT_HOST_V_WIDTH] = a->v_width,   [TT_HOST_CAUSAL] = a->causal,     [TT_HOST_BIAS] = a->has_bias,
+  };
+  for (int32_t i = 0; i < TT_HOST_ATTENTION; i++) {
+    tt_host_number(&c, numbers[i]);
+  }
+  return c;
+}
+
+static void host_layout(tt_host_call *c, const tt_host_result *result) {
+  int64_t strides[TT_MAX_RANK] = {0};
+  tt_host_result_strides(result, strides);
+  tt_host_strides(c, strides, result->rank, 4);
+}
+
+// The bias as it broadcasts to the scores.
+static void host_bias(tt_rule *r, const attention *a, tt_host_call *c) {
+  int64_t strides[TT_MAX_RANK] = {0};
+  const tt_operand *x = tt_operand_of(r, "attn_bias");
+  if (!a->has_bias || !x) {
+    tt_host_strides(c, strides, 0, 4);
+    return;
+  }
+  const int64_t dims[] = {a->batch, a->q_heads, a->q_length, a->k_length};
+  bool fits = x->ndim <= 4;
+  for (int32_t i = 0; fits && i < x->ndim; i++) {
+    fits = x->sizes[i] == 1 || x->sizes[i] == dims[4 - x->ndim + i];
+  }
+  if (!fits) {
+    tt_fail(r, TT_ERR_RUNTIME, "attn_bias of size %s doesn't broadcast to %s", tt_dims_text(x->sizes, x->ndim).text,
+            tt_dims_text(dims, 4).text);
+    return;
+  }
+  tt_host_view(r, c, "attn_bias", strides);
+  for (int32_t i = 0; i < x->ndim; i++) {
+    strides[i] = x->sizes[i] == 1 ? 0 : strides[i];
+  }
+  tt_host_strides(c, strides, x->ndim, 4);
+}
+
+static void host_scale(tt_rule *r, const attention *a, tt_host_call *c) {
+  tt_host_operand(c, tt_has(r, "scale") ? tt_scalar(r, "scale", TT_F32)
+                                        : tt_hlo_scalar(tt_b(r), TT_F32, 1 / sqrt((double)a->width)));
+}
+
+static void ret_forward(tt_rule *r, const attention *a, tt_hlo out, tt_hlo lse, tt_hlo state) {
+  const tt_operand *query = tt_operand_of(r, "query");
+  int64_t dims[4], lse_dims[] = {a->batch, a->q_heads, a->q_length};
+  memcpy(dims, query->sizes, sizeof *dims * (size_t)query->ndim);
+  dims[query->ndim - 1] = a->v_width;
+  ret_as_query(r, 0, tt_cast(tt_hlo_reshape(out, dims, query->ndim), a->dtype));
+  tt_ret(r, 1, tt_hlo_reshape(lse, lse_dims, 3));
+  tt_ret_none(r, 2);
+  tt_ret_none(r, 3);
+  tt_ret(r, 6, state ? seed_value(state, 0) : tt_hlo_scalar(tt_b(r), TT_S64, 0));
+  tt_ret(r, 7, state ? seed_value(state, 1) : tt_hlo_scalar(tt_b(r), TT_S64, 0));
+  tt_ret_none(r, 8);
+}
+
+static void build_host_attention(tt_rule *r, const attention *a) {
+  tt_host_call c = host_call(a);
+  host_view(r, &c, "query");
+  host_view(r, &c, "key");
+  host_view(r, &c, "value");
+  const tt_operand *query = tt_operand_of(r, "query");
+  tt_host_result results[2] = {tt_host_result_like(query),
+                               {.rank = 3, .sizes = {a->batch, a->q_heads, a->q_length}, .order = {0, 1, 2}}};
+  results[0].sizes[query->ndim - 1] = a->v_width;
+  host_layout(&c, &results[0]);
+  host_bias(r, a, &c);
+  host_scale(r, a, &c);
+  tt_hlo out[2] = {NULL};
+  tt_host_make(r, &c, TT_HOST_FORWARD, results, 2, out);
+  ret_forward(r, a, out[0], out[1], NULL);
+}
+
+// ---- operators ----
+
 static void build_attention(tt_rule *r) {
   attention a;
   if (!read_attention(r, &a)) {
+    return;
+  }
+  if (on_host(r, &a)) {
+    build_host_attention(r, &a);
     return;
   }
   tt_hlo s = scores(r, &a, queries(r, &a), k_like(&a, tt_in(r, "key"), a.width));
@@ -201,18 +293,7 @@ static void build_attention(tt_rule *r) {
     e = v_mul(e, dropout_factors(r, &a, state));
   }
   tt_hlo out = product(r, &a, e, k_like(&a, tt_in(r, "value"), a.v_width), 2, 1);
-  out = v_mul(out, over_columns(inverse, a.v_width));
-  const tt_operand *query = tt_operand_of(r, "query");
-  int64_t dims[4], lse_dims[] = {a.batch, a.q_heads, a.q_length};
-  memcpy(dims, query->sizes, sizeof *dims * (size_t)query->ndim);
-  dims[query->ndim - 1] = a.v_width;
-  ret_as_query(r, 0, tt_cast(tt_hlo_reshape(out, dims, query->ndim), a.dtype));
-  tt_ret(r, 1, tt_hlo_reshape(lse, lse_dims, 3));
-  tt_ret_none(r, 2);
-  tt_ret_none(r, 3);
-  tt_ret(r, 6, state ? seed_value(state, 0) : tt_hlo_scalar(tt_b(r), TT_S64, 0));
-  tt_ret(r, 7, state ? seed_value(state, 1) : tt_hlo_scalar(tt_b(r), TT_S64, 0));
-  tt_ret_none(r, 8);
+  ret_forward(r, &a, v_mul(out, over_columns(inverse, a.v_width)), lse, state);
 }
 
 static tt_hlo saved_state(tt_rule *r) {
@@ -248,6 +329,30 @@ static void ret_wanted(tt_rule *r, int32_t i, const bool *want, tt_hlo value, co
   }
 }
 
+static void build_host_backward(tt_rule *r, const attention *a, const bool *want) {
+  tt_host_call c = host_call(a);
+  static const char *const like[] = {"query", "key", "value"};
+  for (int32_t i = 0; i < 3; i++) {
+    host_view(r, &c, like[i]);
+  }
+  host_view(r, &c, "out");
+  tt_host_result results[3];
+  for (int32_t i = 0; i < 3; i++) {
+    results[i] = tt_host_result_like(tt_operand_of(r, like[i]));
+    host_layout(&c, &results[i]);
+  }
+  host_view(r, &c, "grad_out");
+  host_bias(r, a, &c);
+  tt_host_operand(&c, v_flat(tt_in_as(r, "logsumexp", TT_F32)));
+  host_scale(r, a, &c);
+  tt_hlo out[3] = {NULL};
+  tt_host_make(r, &c, TT_HOST_BACKWARD, results, 3, out);
+  for (int32_t i = 0; i < 3; i++) {
+    ret_wanted(r, i, want, want[i] ? out[i] : NULL, like[i]);
+  }
+  tt_ret_none(r, 3);
+}
+
 static void build_backward(tt_rule *r) {
   attention a;
   if (!read_attention(r, &a)) {
@@ -258,6 +363,10 @@ static void build_backward(tt_rule *r) {
   bool want[4];
   for (int32_t i = 0; i < 4; i++) {
     want[i] = i < count && mask[i] && (i < 3 || a.has_bias);
+  }
+  if (on_host(r, &a) && !want[3]) {
+    build_host_backward(r, &a, want);
+    return;
   }
   tt_hlo q = queries(r, &a), k = k_like(&a, tt_in(r, "key"), a.width);
   tt_hlo g = q_like(&a, tt_in_as(r, "grad_out", a.compute), a.v_width);

@@ -30,6 +30,7 @@ int32_t tt_rule_kind(const tt_rule *r) { return r->call->op->rule->kind; }
 tt_hlo_builder *tt_b(tt_rule *r) { return r->b; }
 const char *tt_rule_name(const tt_rule *r) { return r->call->op->short_name; }
 bool tt_rule_is_cpu(const tt_rule *r) { return r->call->env.is_cpu; }
+bool tt_rule_has_host_kernels(const tt_rule *r) { return r->call->env.is_cpu && r->call->env.has_host_kernels; }
 tt_hlo_precision tt_matmul_precision(const tt_rule *r) { return r->call->env.precision; }
 tt_dtype tt_default_dtype(const tt_rule *r) { return r->call->env.default_dtype; }
 bool tt_failed(const tt_rule *r) { return r->failed || tt_hlo_status(r->b); }
@@ -167,6 +168,21 @@ tt_hlo tt_in(tt_rule *r, const char *name) { return required(r, name, tt_rule_te
 tt_hlo tt_in_as(tt_rule *r, const char *name, tt_dtype dtype) {
   int32_t index = tt_rule_tensor_index(r, name, 0);
   return index < 0 ? required(r, name, index) : tensor_as(r, index, dtype);
+}
+
+bool tt_in_memory(tt_rule *r, const char *name, tt_hlo *out_memory, tt_hlo *out_offset) {
+  *out_memory = *out_offset = NULL;
+  const int32_t index = tt_rule_tensor_index(r, name, 0);
+  if (index < 0 || r->call->tensors[index].slot < 0) {
+    return false;
+  }
+  tt_slot *slot = &r->call->slots[r->call->tensors[index].slot];
+  *out_memory = tt_hlo_reshape(slot_value(r, slot), &slot->shape.numel, 1);
+  *out_offset = tensor_offset(r, index);
+  if (!*out_offset) {
+    *out_offset = tt_hlo_scalar(r->b, TT_S32, 0);
+  }
+  return *out_memory && *out_offset;
 }
 
 int32_t tt_list_length(tt_rule *r, const char *name) {

@@ -56,6 +56,8 @@ bool tt_rule_is_cpu(const tt_rule *r);       // compiling for XLA:CPU: a rule ma
 // True on XLA:CPU, and on a TPU that has this rule for this dtype, along a dim of so many points; else fails. (Operands
 // of a dtype that a TPU lacks altogether are refused before the rule runs.)
 bool tt_tpu_has(tt_rule *r, tt_dtype dtype, int64_t points);
+// XLA:CPU, and it calls the kernels of src/kernels (aten/host.h).
+bool tt_rule_has_host_kernels(const tt_rule *r);
 tt_hlo_precision tt_matmul_precision(const tt_rule *r);
 tt_dtype tt_default_dtype(const tt_rule *r);  // torch.get_default_dtype()
 bool tt_failed(const tt_rule *r);
@@ -83,6 +85,9 @@ bool tt_operand_is_contiguous(const tt_operand *x);  // as Tensor::is_contiguous
 tt_hlo tt_in(tt_rule *r, const char *name);
 // The same, converted as PyTorch converts (tt_cast).
 tt_hlo tt_in_as(tt_rule *r, const char *name, tt_dtype dtype);
+// A tensor argument as it lies in memory: all of its storage, 1-D, and the element where the tensor begins, a 0-d
+// integer; the tensor's strides do the rest. False: a host scalar, or a failure.
+bool tt_in_memory(tt_rule *r, const char *name, tt_hlo *out_memory, tt_hlo *out_offset);
 int32_t tt_list_length(tt_rule *r, const char *name);          // tensor, int, float or Scalar list; 0 for None
 tt_hlo tt_in_at(tt_rule *r, const char *name, int32_t index);  // NULL without failure for None in an optional list
 tt_hlo tt_in_at_as(tt_rule *r, const char *name, int32_t index, tt_dtype dtype);

@@ -247,7 +247,7 @@ typedef struct tt_runtime {
   tt_pjrt_plugin *plugin;
   tt_pjrt_client *client;
   tt_cache *cache;  // of compiled modules; exists while the client does
-  bool is_cpu;
+  bool is_cpu, has_host_kernels;
   int32_t device_count;
   tt_engine *engines;  // [device_count]
   atomic_int mode, precision, default_dtype;

@@ -20,6 +20,7 @@ tt_status *tt_call_state_init(tt_call_state *s, tt_op *op, const tt_arg *args, i
       .default_dtype = (tt_dtype)atomic_load_explicit(&tt_the_runtime.default_dtype, memory_order_relaxed),
       .precision = (tt_hlo_precision)atomic_load_explicit(&tt_the_runtime.precision, memory_order_relaxed),
       .is_cpu = tt_the_runtime.is_cpu,
+      .has_host_kernels = tt_the_runtime.has_host_kernels,
       .device_kind = tt_pjrt_device_kind(tt_the_runtime.client, engine->device)};
   s->tensor_count = 0;
   for (int32_t i = 0; i < count; i++) {

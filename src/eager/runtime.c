@@ -10,6 +10,7 @@
 #include "eager/explain.h"
 #include "eager/fused.h"
 #include "eager/recompile.h"
+#include "kernels/handlers.h"
 
 tt_runtime tt_the_runtime = {
     .lock = PTHREAD_MUTEX_INITIALIZER, .mode = -1, .precision = TT_PRECISION_HIGHEST, .default_dtype = TT_F32};
@@ -207,6 +208,7 @@ static tt_status *start_client(const char *path, bool named) {
   tt_pjrt_client_options options = {.cpu_device_count = ask ? requested_devices() : 0};
   TT_TRY(tt_pjrt_client_create(rt->plugin, &options, &rt->client));
   rt->is_cpu = tt_pjrt_client_is_cpu(rt->client);
+  rt->has_host_kernels = tt_kernels_register(rt->client);  // before anything is compiled, or loaded from the cache
   int32_t count = tt_pjrt_client_device_count(rt->client);
   if (rt->is_cpu && count > requested_devices()) {
     count = requested_devices();  // some builds of XLA:CPU make four unasked

@@ -270,6 +270,24 @@ typedef void (*tt_hlo_while_body)(void *context, tt_hlo_builder *b, const tt_hlo
 void tt_hlo_while(const tt_hlo *inits, int32_t count, tt_hlo_while_cond cond, tt_hlo_while_body body, void *context,
                   tt_hlo *results);
 
+// ---- calls of what isn't StableHLO ----
+typedef struct tt_hlo_type_spec {
+  tt_dtype dtype;
+  int32_t rank;
+  const int64_t *dims;
+} tt_hlo_type_spec;
+// A list of 64-bit integers, by name.
+typedef struct tt_hlo_numbers {
+  const char *name;
+  const int64_t *values;
+  int32_t count;  // 1 or more
+} tt_hlo_numbers;
+// A function that the plugin was given (api_version 4, no side effects); all arrays are row-major. What it is given isn't
+// checked against what it takes: the function does that. Fills results[result_count].
+void tt_hlo_custom_call(tt_hlo_builder *b, const char *target, const tt_hlo *operands, int32_t count,
+                        const tt_hlo_numbers *attributes, int32_t attribute_count, const tt_hlo_type_spec *types,
+                        int32_t result_count, tt_hlo *results);
+
 // ---- helpers ----
 int64_t tt_hlo_numel(tt_hlo x);  // 0 for NULL
 bool tt_hlo_same_dims(tt_hlo x, tt_hlo y);

@@ -152,4 +152,11 @@ TT_MUST_USE tt_status *tt_pjrt_describe(const tt_pjrt_plugin *plugin, const tt_p
 TT_MUST_USE tt_status *tt_pjrt_options_bytes(const tt_pjrt_client *client, const tt_pjrt_compile_options *options,
                                              int32_t device, void **out_data, size_t *out_size);
 
+// Lets programs of XLA:CPU call `handler`, an XLA_FFI_Handler (kernels/ffi.h), as custom call `name`; before any that
+// does is compiled or loaded. It must stay for as long as the process. The same name and function again is fine.
+// TT_ERR_NOT_IMPLEMENTED where the plugin can't, or is not XLA:CPU's.
+struct tt_ffi_frame;
+typedef void *tt_pjrt_handler(struct tt_ffi_frame *frame);
+TT_MUST_USE tt_status *tt_pjrt_register_handler(tt_pjrt_client *client, const char *name, tt_pjrt_handler *handler);
+
 #endif  // TORCHTPU_PJRT_PJRT_H
