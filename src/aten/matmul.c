@@ -3,6 +3,8 @@
 #include <inttypes.h>
 
 #include "aten/dims.h"
+#include "aten/host.h"
+#include "kernels/handlers.h"
 
 // ---- shared ----
 
@@ -245,6 +247,37 @@ static bool check_batches(tt_rule *r, const tt_operand *x, const tt_operand *y) 
   return true;
 }
 
+// XLA:CPU does a batched product on one thread, and copies an operand whose order of dims it dislikes. Half types are
+// multiplied in float32 either way.
+static bool is_for_host(const tt_rule *r, const tt_operand *x, const tt_operand *y) {
+  const int64_t rows = x->sizes[1], depth = x->sizes[2], columns = y->sizes[2];
+  return tt_rule_has_host_kernels(r) && tt_opmath(x->dtype) == TT_F32 && x->sizes[0] > 1 && rows > 0 && depth > 0 &&
+         columns > 0;
+}
+
+static tt_hlo host_product(tt_rule *r, const char *x_name, const char *y_name) {
+  const tt_operand *x = tt_operand_of(r, x_name), *y = tt_operand_of(r, y_name);
+  tt_host_call c = {.number_count = 0};
+  const int64_t sizes[] = {x->sizes[0], x->sizes[1], x->sizes[2], y->sizes[2]};
+  for (int32_t i = 0; i < 4; i++) {
+    tt_host_number(&c, sizes[i]);
+  }
+  int64_t strides[TT_MAX_RANK];
+  tt_host_view(r, &c, x_name, strides);
+  tt_host_strides(&c, strides, 3, 3);
+  tt_host_view(r, &c, y_name, strides);
+  tt_host_strides(&c, strides, 3, 3);
+  const tt_host_result result = {.rank = 3, .sizes = {sizes[0], sizes[1], sizes[3]}, .order = {0, 1, 2}};
+  tt_hlo out;
+  tt_host_make(r, &c, TT_HOST_PRODUCT, &result, 1, &out);
+  return out;
+}
+
+static tt_hlo batched_product(tt_rule *r, const char *x, const char *y) {
+  return is_for_host(r, tt_operand_of(r, x), tt_operand_of(r, y)) ? host_product(r, x, y)
+                                                                  : contract(r, tt_in(r, x), tt_in(r, y), 2, 1, true);
+}
+
 static void build_bmm(tt_rule *r) {
   const tt_operand *x = tt_operand_of(r, "self"), *y = tt_operand_of(r, "mat2");
   if (!check_batches(r, x, y)) {
@@ -255,7 +288,7 @@ static void build_bmm(tt_rule *r) {
     return;
   }
   if (dtype_ok(r, x->dtype, "bmm")) {
-    tt_ret(r, 0, tt_cast(contract(r, tt_in(r, "self"), tt_in(r, "mat2"), 2, 1, true), result_dtype(r, x->dtype)));
+    tt_ret(r, 0, tt_cast(batched_product(r, "self", "mat2"), result_dtype(r, x->dtype)));
   }
 }
 
@@ -270,7 +303,7 @@ static void build_baddbmm(tt_rule *r) {
     return;
   }
   if (dtype_ok(r, x->dtype, "baddbmm")) {
-    tt_hlo sum = scale_and_add(r, contract(r, tt_in(r, "batch1"), tt_in(r, "batch2"), 2, 1, true));
+    tt_hlo sum = scale_and_add(r, batched_product(r, "batch1", "batch2"));
     tt_ret(r, 0, tt_cast(sum, result_dtype(r, x->dtype)));
   }
 }

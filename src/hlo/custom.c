@@ -98,13 +98,13 @@ void tt_hlo_custom_call(tt_hlo_builder *b, const char *target, const tt_hlo *ope
   memcpy(full + sizeof name - 1, " @", 2);
   strcpy(full + sizeof name + 1, target);
   const tt_hlo_op *op = tt_hlo_make(
-      b, &(tt_hlo_new_op){.name = full,
-                          .form = TT_FORM_CALL,
-                          .operands = operands,
-                          .operand_count = count,
-                          .attributes = call_attributes(b, operands, count, attributes, attribute_count, types,
-                                                        result_count),
-                          .types = list,
-                          .result_count = result_count});
+      b, &(tt_hlo_new_op){
+             .name = full,
+             .form = TT_FORM_CALL,
+             .operands = operands,
+             .operand_count = count,
+             .attributes = call_attributes(b, operands, count, attributes, attribute_count, types, result_count),
+             .types = list,
+             .result_count = result_count});
   tt_hlo_take_results(op, results, result_count);
 }

@@ -282,8 +282,8 @@ typedef struct tt_hlo_numbers {
   const int64_t *values;
   int32_t count;  // 1 or more
 } tt_hlo_numbers;
-// A function that the plugin was given (api_version 4, no side effects); all arrays are row-major. What it is given isn't
-// checked against what it takes: the function does that. Fills results[result_count].
+// A function that the plugin was given (api_version 4, no side effects); all arrays are row-major. What it is given
+// isn't checked against what it takes: the function does that. Fills results[result_count].
 void tt_hlo_custom_call(tt_hlo_builder *b, const char *target, const tt_hlo *operands, int32_t count,
                         const tt_hlo_numbers *attributes, int32_t attribute_count, const tt_hlo_type_spec *types,
                         int32_t result_count, tt_hlo *results);

@@ -341,8 +341,8 @@ static void fill_weights(backward *f, const query_head *h, int64_t first, int64_
   }
 }
 
-static void derive_block(backward *f, const query_head *h, int64_t first, int64_t rows, int64_t first_key,
-                         int64_t keys, const plane *key_rows) {
+static void derive_block(backward *f, const query_head *h, int64_t first, int64_t rows, int64_t first_key, int64_t keys,
+                         const plane *key_rows) {
   const tt_attention *a = f->a;
   fill_weights(f, h, first, rows, first_key, keys);
   const plane grads = whole_rows(f->grads, &h->grad, first, rows, a->v_width);
@@ -417,8 +417,8 @@ static void attend_backward(const tt_attention *a, int64_t item, float *scratch)
     f.skips = f.skips && finite && plane_is_finite(&h.query, a->q_length, a->width) &&
               plane_is_finite(&h.grad, a->q_length, a->v_width);
   }
-  f.skips = f.skips && plane_is_finite(&f.key, a->k_length, a->width) &&
-            plane_is_finite(&f.value, a->k_length, a->v_width);
+  f.skips =
+      f.skips && plane_is_finite(&f.key, a->k_length, a->width) && plane_is_finite(&f.value, a->k_length, a->v_width);
   for (int64_t k = 0; k < a->k_length; k += K_BLOCK) {
     derive_keys(&f, batch, k_head, k, least(K_BLOCK, a->k_length - k));
   }

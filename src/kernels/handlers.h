@@ -24,8 +24,8 @@ enum {
   TT_HOST_ATTENTION,  // here begin the strides, four for each: query, key, value, out
   // Forward: then those of bias. Operands: query, key, value, [bias], scale; results: out, lse.
   TT_HOST_FORWARD_COUNT = TT_HOST_ATTENTION + 5 * 4,
-  // Backward: then grad_query, grad_key, grad_value, grad_out, bias. Operands: query, key, value, out, grad_out, [bias],
-  // lse, scale; results: the gradients.
+  // Backward: then grad_query, grad_key, grad_value, grad_out, bias. Operands: query, key, value, out, grad_out,
+  // [bias], lse, scale; results: the gradients.
   TT_HOST_BACKWARD_COUNT = TT_HOST_ATTENTION + 9 * 4,
 };
 // A product: batch, rows, depth, columns, then three strides of each operand. Operands: a, b; result: c.

@@ -32,8 +32,8 @@ static void free_all(void) {
   }
 }
 
-// Strides of a random layout of [batch, heads, length, width]: any order of the dims, perhaps with gaps. Exactly as many
-// floats as the layout covers, so that a sanitizer sees what reads past them.
+// Strides of a random layout of [batch, heads, length, width]: any order of the dims, perhaps with gaps. Exactly as
+// many floats as the layout covers, so that a sanitizer sees what reads past them.
 static tt_rows_out strided(int64_t batch, int64_t heads, int64_t length, int64_t width) {
   const int64_t sizes[] = {batch, heads, length, width};
   int64_t strides[4], next = 1, last = 1;
@@ -189,7 +189,8 @@ static double compare(const tt_rows_out *got, const double *want, int64_t batch,
 
 static double backward_error(const tt_attention *a) {
   const int64_t queries = a->batch * a->q_heads * a->q_length, keys = a->batch * a->k_heads * a->k_length;
-  gradients g = {calloc((size_t)(queries * a->width), sizeof(double)), calloc((size_t)(keys * a->width), sizeof(double)),
+  gradients g = {calloc((size_t)(queries * a->width), sizeof(double)),
+                 calloc((size_t)(keys * a->width), sizeof(double)),
                  calloc((size_t)(keys * a->v_width), sizeof(double))};
   double *weights = malloc(sizeof *weights * (size_t)a->k_length);
   for (int64_t row = 0; row < queries; row++) {
@@ -322,7 +323,9 @@ static double product_error(const tt_product *p) {
 }
 
 static tt_product random_product(void) {
-  tt_product p = {.batch = pick(1, 5), .rows = pick(1, 60), .depth = pick(0, 9) ? pick(1, 80) : pick(0, 600),
+  tt_product p = {.batch = pick(1, 5),
+                  .rows = pick(1, 60),
+                  .depth = pick(0, 9) ? pick(1, 80) : pick(0, 600),
                   .columns = pick(1, 90)};
   const tt_rows a = input(p.batch, 1, p.rows, p.depth > 0 ? p.depth : 1);
   const tt_rows b = input(p.batch, 1, p.depth > 0 ? p.depth : 1, p.columns);
@@ -346,8 +349,8 @@ static void test_product(void) {
       REQUIRE(tt_multiply(tt_kernels_at(k), i % 4 ? NULL : &threads, &p));
       if (!CHECK(product_error(&p) < 1e-4)) {
         fprintf(stderr, "%s: batch %d, %dx%dx%d, strides %d %d, %d %d: %g\n", tt_kernels_at(k)->name, (int)p.batch,
-                (int)p.rows, (int)p.depth, (int)p.columns, (int)p.a_row, (int)p.a_column, (int)p.b_row,
-                (int)p.b_column, product_error(&p));
+                (int)p.rows, (int)p.depth, (int)p.columns, (int)p.a_row, (int)p.a_column, (int)p.b_row, (int)p.b_column,
+                product_error(&p));
       }
       free_all();
     }
@@ -398,7 +401,8 @@ static bool keep_waiting(void *context, void (*task)(void *data), void *data) {
 }
 
 static void test_team_does_each_piece_once(void) {
-  const tt_team teams[] = {{NULL, NULL, 1}, {refuse, NULL, 4}, {run_at_once, NULL, 4}, {keep_waiting, NULL, 16}, threads};
+  const tt_team teams[] = {
+      {NULL, NULL, 1}, {refuse, NULL, 4}, {run_at_once, NULL, 4}, {keep_waiting, NULL, 16}, threads};
   for (size_t t = 0; t < sizeof teams / sizeof *teams; t++) {
     memset(times_done, 0, sizeof times_done);
     CHECK(tt_team_run(&teams[t], 1000, INT64_MAX, 16, count_piece, times_done));

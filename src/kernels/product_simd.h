@@ -27,8 +27,8 @@ static const float *panel(const tt_product *p, const float *b, int64_t depth, in
   return packed;
 }
 
-static void multiply_panel(const tt_product *p, const float *a, const float *b, float *c, int64_t rows,
-                           int64_t columns, float *scratch) {
+static void multiply_panel(const tt_product *p, const float *a, const float *b, float *c, int64_t rows, int64_t columns,
+                           float *scratch) {
   float *packed = scratch, *edge = scratch + DEPTH_BLOCK * TILE_COLUMNS;
   const bool is_edge = columns % TT_WIDTH != 0;  // whole vectors would be stored over what is beside it
   for (int64_t k = 0; k < p->depth || k == 0; k += DEPTH_BLOCK) {

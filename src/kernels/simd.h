@@ -131,7 +131,7 @@ TT_INLINE void tile(int rows, int vectors, const matrices *m) {
   }
 }
 
-#define TT_TILE(rows)                                                 \
+#define TT_TILE(rows)                                                  \
   static void tile_##rows##_1(const matrices *m) { tile(rows, 1, m); } \
   static void tile_##rows##_2(const matrices *m) { tile(rows, 2, m); }
 TT_TILE(1)
@@ -154,13 +154,13 @@ TT_TILE(12)
 
 typedef void tile_function(const matrices *m);
 static tile_function *const tiles[TILE_ROWS][2] = {
-    {tile_1_1, tile_1_2},   {tile_2_1, tile_2_2},   {tile_3_1, tile_3_2},   {tile_4_1, tile_4_2},
+    {tile_1_1, tile_1_2},   {tile_2_1, tile_2_2},   {tile_3_1, tile_3_2}, {tile_4_1, tile_4_2},
 #if TT_WIDTH > 4
     {tile_5_1, tile_5_2},   {tile_6_1, tile_6_2},
 #endif
 #if TT_WIDTH > 8
-    {tile_7_1, tile_7_2},   {tile_8_1, tile_8_2},   {tile_9_1, tile_9_2},
-    {tile_10_1, tile_10_2}, {tile_11_1, tile_11_2}, {tile_12_1, tile_12_2},
+    {tile_7_1, tile_7_2},   {tile_8_1, tile_8_2},   {tile_9_1, tile_9_2}, {tile_10_1, tile_10_2},
+    {tile_11_1, tile_11_2}, {tile_12_1, tile_12_2},
 #endif
 };
 

@@ -184,7 +184,8 @@ static bool run_alone(int64_t count, size_t size, void (*piece)(void *context, i
 
 bool tt_team_run(const tt_team *team, int64_t count, int64_t work, size_t scratch,
                  void (*piece)(void *context, int64_t i, float *scratch), void *context) {
-  job *j = team && team->threads > 1 && count > 1 && work >= WORTH_HELP ? make_job(count, scratch, piece, context) : NULL;
+  job *j =
+      team && team->threads > 1 && count > 1 && work >= WORTH_HELP ? make_job(count, scratch, piece, context) : NULL;
   if (!j) {
     return run_alone(count, scratch, piece, context);
   }
