@@ -195,10 +195,7 @@ static void finish_rows(const forward *f, int64_t batch, int64_t head) {
     const float total = f->total[r], inverse = total == 0 ? 0 : 1 / total;
     const int64_t row = f->first_row + r;
     float *to = a->out.data + batch * a->out.batch + head * a->out.head + row * a->out.row;
-    const float *from = f->out + r * f->v_padded;
-    for (int64_t j = 0; j < a->v_width; j++) {
-      to[j * a->out.column] = from[j] * inverse;
-    }
+    put_row(to, a->out.column, f->out + r * f->v_padded, a->v_width, inverse);
     lse[row] = total == 0 ? 0 : f->top[r] + logf(total);
   }
 }
@@ -377,9 +374,7 @@ static void put_rows(const tt_rows_out *to, int64_t batch, int64_t head, int64_t
                      const float *from, int64_t from_row, float scale) {
   float *data = to->data + batch * to->batch + head * to->head + first * to->row;
   for (int64_t i = 0; i < rows; i++) {
-    for (int64_t j = 0; j < width; j++) {
-      data[i * to->row + j * to->column] = from[i * from_row + j] * scale;
-    }
+    put_row(data + i * to->row, to->column, from + i * from_row, width, scale);
   }
 }
 

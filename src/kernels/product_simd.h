@@ -5,7 +5,7 @@
 #include "kernels/kernels.h"
 #include "kernels/simd.h"
 
-enum { DEPTH_BLOCK = 256, FEW_PRODUCT_ROWS = 3 };
+enum { DEPTH_BLOCK = 256, FEW = 3 };
 
 static size_t multiply_scratch(const tt_product *p) {
   return (size_t)(DEPTH_BLOCK * TILE_COLUMNS + p->item_rows * TILE_COLUMNS);
@@ -54,7 +54,7 @@ static void multiply_item(const tt_product *p, int64_t item, float *scratch) {
   const int64_t rows = p->rows - first < p->item_rows ? p->rows - first : p->item_rows;
   const float *a = p->a + batch * p->a_batch + first * p->a_row, *b = p->b + batch * p->b_batch;
   float *c = p->c + (batch * p->rows + first) * p->columns;
-  if (rows <= FEW_PRODUCT_ROWS && p->a_column == 1 && p->b_row == 1) {
+  if ((rows <= FEW || p->columns <= FEW) && p->a_column == 1 && p->b_row == 1) {
     for (int64_t j = 0; j < p->columns; j++) {
       for (int64_t i = 0; i < rows; i++) {
         c[i * p->columns + j] = dot(a + i * p->a_row, b + j * p->b_column, p->depth);

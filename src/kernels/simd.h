@@ -36,26 +36,33 @@ TT_INLINE vec choose(ivec mask, vec on_true, vec on_false) {
 #endif
 static const ivec lanes = TT_LANES;
 
-static inline float sum_lanes(vec x) {
-  float part[TT_WIDTH];
-  store(part, x);
-  for (int half = TT_WIDTH / 2; half; half /= 2) {
-    for (int i = 0; i < half; i++) {
-      part[i] += part[i + half];
-    }
+#if defined(__clang__)
+static inline vec other_half(vec x, int half) {
+  vec y = x;
+  for (int i = 0; i < TT_WIDTH; i++) {
+    y[i] = x[i ^ half];
   }
-  return part[0];
+  return y;
+}
+#else
+TT_INLINE vec other_half(vec x, int half) { return __builtin_shuffle(x, lanes ^ half); }
+#endif
+
+TT_INLINE float sum_lanes(vec x) {
+#pragma GCC unroll 4
+  for (int half = TT_WIDTH / 2; half; half /= 2) {
+    x += other_half(x, half);
+  }
+  return x[0];
 }
 
-static inline float max_lanes(vec x) {
-  float part[TT_WIDTH];
-  store(part, x);
+TT_INLINE float max_lanes(vec x) {
+#pragma GCC unroll 4
   for (int half = TT_WIDTH / 2; half; half /= 2) {
-    for (int i = 0; i < half; i++) {
-      part[i] = part[i] > part[i + half] ? part[i] : part[i + half];
-    }
+    const vec y = other_half(x, half);
+    x = choose(x > y, x, y);
   }
-  return part[0];
+  return x[0];
 }
 
 static inline float dot(const float *x, const float *y, int64_t count) {
@@ -223,7 +230,7 @@ TT_INLINE void turn_quads(float *to, int64_t to_row, const float *from, int64_t 
   (void)(places){0};
 }
 
-// to[column][row] of a strided matrix, zeros in the padding of its rows.
+// to[column][row] of a strided matrix, zeros up to a whole vector.
 static inline void pack_turned(float *to, int64_t to_row, const float *from, int64_t row, int64_t column, int64_t rows,
                                int64_t columns) {
   int64_t done_rows = 0;
@@ -246,7 +253,20 @@ static inline void pack_turned(float *to, int64_t to_row, const float *from, int
     for (int64_t i = done_rows; i < rows; i++) {
       line[i] = from[i * row + j * column];
     }
-    memset(line + rows, 0, sizeof *line * (size_t)(to_row - rows));
+    for (int64_t i = rows; i < padded(rows); i++) {
+      line[i] = 0;
+    }
+  }
+}
+
+// A row times a number, to wherever its elements lie.
+static inline void put_row(float *to, int64_t column, const float *from, int64_t columns, float scale) {
+  int64_t j = 0;
+  for (; column == 1 && j + TT_WIDTH <= columns; j += TT_WIDTH) {
+    store(to + j, load(from + j) * splat(scale));
+  }
+  for (; j < columns; j++) {
+    to[j * column] = from[j] * scale;
   }
 }
 
