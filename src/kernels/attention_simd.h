@@ -68,13 +68,13 @@ TT_INLINE vec score_at(const row_view *row, int64_t j) {
   return row->bias ? x + bias_at(row, j) : x;
 }
 
-// Minus infinity in what is not attended to.
-TT_INLINE vec masked(const row_view *row, int64_t j, vec x) {
+// Something else in what is not attended to.
+TT_INLINE vec masked(const row_view *row, int64_t j, vec x, float outside) {
   if (j + TT_WIDTH <= row->limit) {
     return x;
   }
   const int32_t seen = row->limit > j ? (int32_t)(row->limit - j) : 0;
-  return choose(lanes < isplat(seen), x, splat(-INFINITY));
+  return choose(lanes < isplat(seen), x, splat(outside));
 }
 
 // ---- forward ----
@@ -104,7 +104,7 @@ static size_t layout_forward(forward *f, const tt_attention *a, float *scratch) 
 static void soften(const row_view *row, float *top, float *total, float *out, int64_t out_columns, bool is_first) {
   vec most = splat(-INFINITY), sum = splat(0);
   for (int64_t j = 0; j < row->columns; j += TT_WIDTH) {
-    const vec x = masked(row, j, score_at(row, j));
+    const vec x = masked(row, j, score_at(row, j), -INFINITY);
     store(row->scores + j, x);
     most = choose(x > most, x, most);
   }
@@ -300,7 +300,7 @@ static bool sum_deltas(const tt_attention *a, const plane *grad, const plane *ou
 // Scores become weights; the slopes, which hold grad_out v^T, the gradients of the scores.
 static void derive(const row_view *row, float *slopes, float lse, float delta) {
   for (int64_t j = 0; j < row->columns; j += TT_WIDTH) {
-    const vec p = exponential(masked(row, j, score_at(row, j)) - splat(lse));
+    const vec p = masked(row, j, exponential(score_at(row, j) - splat(lse)), 0);
     store(row->scores + j, p);
     store(slopes + j, p * (load(slopes + j) - splat(delta)));
   }

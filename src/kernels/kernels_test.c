@@ -148,6 +148,9 @@ typedef struct gradients {
 static void backward_row(const tt_attention *a, int64_t b, int64_t h, int64_t i, double *weights, gradients *g) {
   const int64_t kh = h / (a->q_heads / a->k_heads), width = a->width;
   row_weights(a, b, h, i, weights);
+  for (int64_t j = i + 1; a->causal && j < a->k_length; j++) {
+    weights[j] = 0;  // whatever the row holds
+  }
   double delta = 0;
   for (int64_t d = 0; d < a->v_width; d++) {
     double out = 0;
@@ -259,8 +262,8 @@ static void check_attention(const tt_kernels *kernels, tt_attention *a, const tt
 static void test_attention(void) {
   seed = 1;
   for (int32_t k = 0; tt_kernels_at(k); k++) {
-    for (int32_t i = 0; i < 60; i++) {
-      tt_attention a = random_attention(i < 54 ? 40 : 300, i % 3 == 0);
+    for (int32_t i = 0; i < 40; i++) {
+      tt_attention a = random_attention(i < 37 ? 40 : 200, i % 3 == 0);
       check_attention(tt_kernels_at(k), &a, i % 4 ? NULL : &threads);
       free_all();
     }
