@@ -196,7 +196,7 @@ static void finish_rows(const forward *f, int64_t batch, int64_t head) {
     const int64_t row = f->first_row + r;
     float *to = a->out.data + batch * a->out.batch + head * a->out.head + row * a->out.row;
     put_row(to, a->out.column, f->out + r * f->v_padded, a->v_width, inverse);
-    lse[row] = total == 0 ? 0 : f->top[r] + logf(total);
+    lse[row] = total == 0 ? 0 : f->top[r] == INFINITY ? INFINITY : f->top[r] + logf(total);
   }
 }
 

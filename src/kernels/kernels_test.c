@@ -109,9 +109,10 @@ static double row_weights(const tt_attention *a, int64_t b, int64_t h, int64_t i
     total += weights[j];
   }
   for (int64_t j = 0; j < a->k_length; j++) {
-    weights[j] = total == 0 ? 0 : weights[j] / total;
+    // An infinite score makes the others' weights zero, and its own undefined.
+    weights[j] = total == 0 || (top == INFINITY && !isnan(weights[j])) ? 0 : weights[j] / total;
   }
-  return total == 0 ? 0 : base + log(total);
+  return total == 0 ? 0 : top == INFINITY ? INFINITY : base + log(total);
 }
 
 static double scaled_error(double got, double want) {
