@@ -8,7 +8,8 @@
 enum {
   Q_BLOCK = TT_WIDTH == 8 ? 30 : 24,  // whole tiles
   K_BLOCK = 128,
-  FEW_ROWS = 4,  // for so few queries turning the keys costs more than it saves
+  QUERIES = 32,  // side by side
+  FEW_ROWS = 3,  // so few would leave most of a vector empty
 };
 
 static inline int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
@@ -78,161 +79,275 @@ TT_INLINE vec masked(const row_view *row, int64_t j, vec x, float outside) {
 }
 
 // ---- forward ----
+// Queries side by side in vectors, so that nothing is summed across a vector, and neither keys nor values are copied.
+// Everything but the operands lies [something][QUERIES].
 typedef struct forward {
   const tt_attention *a;
   plane query, key, value, bias;
-  int64_t first_row, row_count;  // of the piece
-  int64_t v_padded;
-  bool skips;  // what lies above the diagonal isn't looked at
-  float *turned_keys, *values, *scores, *out, *top, *total, *row_copy;
+  float *queries, *scores, *biases, *out, *top, *total;
 } forward;
 
 static size_t layout_forward(forward *f, const tt_attention *a, float *scratch) {
+  const int64_t width = padded(a->width), v_width = padded(a->v_width);
   float *next = scratch;
-  f->v_padded = padded(a->v_width);
-  f->turned_keys = take(&next, a->width * K_BLOCK);
-  f->values = take(&next, f->v_padded * K_BLOCK);
-  f->scores = take(&next, Q_BLOCK * K_BLOCK);
-  f->out = take(&next, a->item_rows * f->v_padded);
-  f->top = take(&next, a->item_rows);
-  f->total = take(&next, a->item_rows);
-  f->row_copy = take(&next, a->width);
+  f->queries = take(&next, width * QUERIES);
+  f->scores = take(&next, QUERIES * K_BLOCK);
+  f->biases = take(&next, a->bias.data ? QUERIES * K_BLOCK : 0);
+  f->out = take(&next, v_width * QUERIES);
+  f->top = take(&next, QUERIES);
+  f->total = take(&next, QUERIES);
   return (size_t)(next - scratch);
 }
 
-// Turns a row of scores into weights; the greatest score, the sum and the row of the output follow.
-static void soften(const row_view *row, float *top, float *total, float *out, int64_t out_columns, bool is_first) {
+// What one vector of queries knows of a block of keys.
+typedef struct column_view {
+  float *scores, *top, *total, *out;
+  const float *bias;  // NULL: none
+  int64_t keys, seen_by_all, v_width;
+  float scale;
+  bool is_first;
+} column_view;
+
+// Scales and masks; the greatest score of each query.
+TT_INLINE vec scale_column(const column_view *c) {
+  vec most = splat(-INFINITY);
+  for (int64_t j = 0; j < c->keys; j++) {
+    float *at = c->scores + j * QUERIES;
+    vec x = load(at) * splat(c->scale);
+    x = c->bias ? x + load(c->bias + j * QUERIES) : x;
+    if (j >= c->seen_by_all) {  // by the later queries alone
+      x = choose(lanes > isplat((int32_t)least(j - c->seen_by_all, TT_WIDTH)), x, splat(-INFINITY));
+    }
+    store(at, x);
+    most = greater(x, most);
+  }
+  return most;
+}
+
+// Turns scores into weights; the greatest score, the sum and the output follow.
+static void soften_column(const column_view *c) {
+  const vec most = scale_column(c), before = c->is_first ? splat(-INFINITY) : load(c->top);
+  const vec now = greater(most, before);
+  const vec base = choose(now == splat(-INFINITY), splat(0), now);  // all weights are zero then
+  vec sum = splat(0);
+  for (int64_t j = 0; j < c->keys; j++) {
+    float *at = c->scores + j * QUERIES;
+    const vec p = exponential(load(at) - base);
+    store(at, p);
+    sum += p;
+  }
+  store(c->top, now);
+  if (!c->is_first) {
+    const vec shrink = exponential(before - base);
+    sum += load(c->total) * shrink;
+    for (int64_t d = 0; d < c->v_width; d++) {
+      store(c->out + d * QUERIES, load(c->out + d * QUERIES) * shrink);
+    }
+  }
+  store(c->total, sum);
+}
+
+static void attend_block(forward *f, int64_t first, int64_t rows, int64_t first_key, int64_t keys) {
+  const tt_attention *a = f->a;
+  const matrices scores = {.a = row_of(&f->key, first_key),
+                           .a_row = f->key.row,
+                           .a_column = f->key.column,
+                           .b = f->queries,
+                           .b_row = QUERIES,
+                           .c = f->scores,
+                           .c_row = QUERIES,
+                           .depth = a->width};
+  multiply(&scores, keys, padded(rows));
+  if (f->bias.data) {
+    pack_turned(f->biases, QUERIES, row_of(&f->bias, first) + first_key * f->bias.column, f->bias.row, f->bias.column,
+                rows, keys);
+  }
+  for (int64_t i = 0; i < rows; i += TT_WIDTH) {
+    const int64_t seen = first + i + 1 - first_key;
+    const column_view column = {.scores = f->scores + i,
+                                .top = f->top + i,
+                                .total = f->total + i,
+                                .out = f->out + i,
+                                .bias = f->bias.data ? f->biases + i : NULL,
+                                .keys = keys,
+                                .seen_by_all = !a->causal ? keys : seen,
+                                .v_width = a->v_width,
+                                .scale = a->scale,
+                                .is_first = first_key == 0};
+    soften_column(&column);
+  }
+  const matrices weighted = {.a = row_of(&f->value, first_key),
+                             .a_row = f->value.column,
+                             .a_column = f->value.row,
+                             .b = f->scores,
+                             .b_row = QUERIES,
+                             .c = f->out,
+                             .c_row = QUERIES,
+                             .depth = keys,
+                             .add = first_key > 0};
+  multiply(&weighted, a->v_width, padded(rows));
+}
+
+static float log_of_sum(float top, float total) {
+  return total == 0 ? 0 : top == INFINITY ? INFINITY : top + logf(total);
+}
+
+static void finish_block(forward *f, int64_t batch, int64_t head, int64_t first, int64_t rows) {
+  const tt_attention *a = f->a;
+  float *lse = a->lse + (batch * a->q_heads + head) * a->q_length + first;
+  float *to = a->out.data + batch * a->out.batch + head * a->out.head + first * a->out.row;
+  for (int64_t i = 0; i < rows; i++) {
+    lse[i] = log_of_sum(f->top[i], f->total[i]);
+  }
+  for (int64_t i = 0; i < rows; i += TT_WIDTH) {
+    const vec total = load(f->total + i);
+    const vec inverse = choose(total == splat(0), splat(0), splat(1) / total);
+    for (int64_t d = 0; d < a->v_width; d++) {
+      store(f->out + d * QUERIES + i, load(f->out + d * QUERIES + i) * inverse);
+    }
+  }
+  if (a->out.column == 1) {
+    turn(to, a->out.row, f->out, QUERIES, 1, a->v_width, rows);
+    return;
+  }
+  for (int64_t d = 0; d < a->v_width; d++) {
+    for (int64_t i = 0; i < rows; i++) {
+      to[i * a->out.row + d * a->out.column] = f->out[d * QUERIES + i];
+    }
+  }
+}
+
+// ---- forward, a few queries: a row of scores each ----
+typedef struct few {
+  const tt_attention *a;
+  plane query, key, value, bias;
+  int64_t first, rows, v_width;
+  float *values, *scores, *out, *query_row;
+  float top[FEW_ROWS], total[FEW_ROWS];
+} few;
+
+static size_t layout_few(few *f, const tt_attention *a, float *scratch) {
+  float *next = scratch;
+  f->v_width = padded(a->v_width);
+  f->values = take(&next, f->v_width * K_BLOCK);
+  f->scores = take(&next, FEW_ROWS * K_BLOCK);
+  f->out = take(&next, FEW_ROWS * f->v_width);
+  f->query_row = take(&next, a->width);
+  return (size_t)(next - scratch);
+}
+
+static void soften_row(const row_view *row, float *top, float *total, float *out, int64_t out_columns, bool is_first) {
   vec most = splat(-INFINITY), sum = splat(0);
   for (int64_t j = 0; j < row->columns; j += TT_WIDTH) {
     const vec x = masked(row, j, score_at(row, j), -INFINITY);
     store(row->scores + j, x);
-    most = choose(x > most, x, most);
+    most = greater(x, most);
   }
   const float before = is_first ? -INFINITY : *top;
   const float found = max_lanes(most), now = found > before ? found : before;
-  const float base = now == -INFINITY ? 0 : now;  // all weights are zero then
+  const float base = now == -INFINITY ? 0 : now;
   for (int64_t j = 0; j < row->columns; j += TT_WIDTH) {
     const vec p = exponential(load(row->scores + j) - splat(base));
     store(row->scores + j, p);
     sum += p;
   }
   *top = now;
-  if (is_first) {
-    *total = sum_lanes(sum);
-    return;
-  }
-  const float shrink = now == before ? 1 : exponential(splat(before - base))[0];
-  *total = *total * shrink + sum_lanes(sum);
-  for (int64_t j = 0; shrink != 1 && j < out_columns; j += TT_WIDTH) {
+  const float shrink = is_first ? 0 : exponential(splat(before - base))[0];
+  *total = sum_lanes(sum) + (is_first ? 0 : *total * shrink);
+  for (int64_t j = 0; !is_first && j < out_columns; j += TT_WIDTH) {
     store(out + j, load(out + j) * splat(shrink));
   }
 }
 
-// Scores of a few rows: the keys as they lie.
-static void score_few(forward *f, int64_t first, int64_t rows, int64_t first_key, int64_t keys) {
-  const int64_t width = f->a->width;
-  for (int64_t i = 0; i < rows; i++) {
-    const float *query = row_of(&f->query, first + i);
-    if (f->query.column != 1) {
-      pack_rows(f->row_copy, width, query, 0, f->query.column, 1, width);
-      query = f->row_copy;
-    }
-    for (int64_t j = 0; j < keys; j++) {
-      f->scores[i * K_BLOCK + j] = dot(query, row_of(&f->key, first_key + j), width);
-    }
-    for (int64_t j = keys; j < padded(keys); j++) {
-      f->scores[i * K_BLOCK + j] = 0;
-    }
-  }
-}
-
-static void attend_block(forward *f, int64_t first, int64_t rows, int64_t first_key, int64_t keys, bool is_turned,
-                         const plane *values) {
+static void score_row(few *f, int64_t i, int64_t first_key, int64_t keys) {
   const tt_attention *a = f->a;
-  float *out = f->out + (first - f->first_row) * f->v_padded;
-  if (is_turned) {
-    const matrices scores = {.a = row_of(&f->query, first),
-                             .a_row = f->query.row,
-                             .a_column = f->query.column,
-                             .b = f->turned_keys,
-                             .b_row = K_BLOCK,
-                             .c = f->scores,
-                             .c_row = K_BLOCK,
-                             .depth = a->width};
-    multiply(&scores, rows, padded(keys));
-  } else {
-    score_few(f, first, rows, first_key, keys);
+  const float *query = row_of(&f->query, f->first + i);
+  float *scores = f->scores + i * K_BLOCK;
+  if (f->query.column != 1) {
+    pack_rows(f->query_row, a->width, query, 0, f->query.column, 1, a->width);
+    query = f->query_row;
   }
-  for (int64_t i = 0; i < rows; i++) {
-    const int64_t seen = a->causal ? least(keys, first + i + 1 - first_key) : keys;
-    const row_view row = {
-        .scores = f->scores + i * K_BLOCK,
-        .columns = padded(keys),
-        .limit = seen,
-        .bias = f->bias.data ? row_of(&f->bias, first + i) + first_key * f->bias.column : NULL,
-        .bias_column = f->bias.column,
-        .scale = a->scale,
-    };
-    const int64_t r = first + i - f->first_row;
-    soften(&row, &f->top[r], &f->total[r], out + i * f->v_padded, f->v_padded, first_key == 0);
+  for (int64_t j = 0; j < keys; j++) {
+    scores[j] = dot(query, row_of(&f->key, first_key + j), a->width);
   }
-  const matrices weighted = {.a = f->scores,
-                             .a_row = K_BLOCK,
-                             .a_column = 1,
-                             .b = values->data,
-                             .b_row = values->row,
-                             .c = out,
-                             .c_row = f->v_padded,
-                             .depth = keys,
-                             .add = first_key > 0};
-  multiply(&weighted, rows, f->v_padded);
+  for (int64_t j = keys; j < padded(keys); j++) {
+    scores[j] = 0;
+  }
+  const row_view row = {
+      .scores = scores,
+      .columns = padded(keys),
+      .limit = a->causal ? least(keys, f->first + i + 1 - first_key) : keys,
+      .bias = f->bias.data ? row_of(&f->bias, f->first + i) + first_key * f->bias.column : NULL,
+      .bias_column = f->bias.column,
+      .scale = a->scale,
+  };
+  soften_row(&row, &f->top[i], &f->total[i], f->out + i * f->v_width, f->v_width, first_key == 0);
 }
 
-static void finish_rows(const forward *f, int64_t batch, int64_t head) {
+static void attend_few(few *f, int64_t batch, int64_t head, int64_t end_key) {
   const tt_attention *a = f->a;
-  float *lse = a->lse + (batch * a->q_heads + head) * a->q_length;
-  for (int64_t r = 0; r < f->row_count; r++) {
-    const float total = f->total[r], inverse = total == 0 ? 0 : 1 / total;
-    const int64_t row = f->first_row + r;
-    float *to = a->out.data + batch * a->out.batch + head * a->out.head + row * a->out.row;
-    put_row(to, a->out.column, f->out + r * f->v_padded, a->v_width, inverse);
-    lse[row] = total == 0 ? 0 : f->top[r] == INFINITY ? INFINITY : f->top[r] + logf(total);
+  for (int64_t k = 0; k < end_key; k += K_BLOCK) {
+    const int64_t keys = least(K_BLOCK, end_key - k);
+    const plane values = whole_rows(f->values, &f->value, k, keys, a->v_width);
+    for (int64_t i = 0; i < f->rows; i++) {
+      score_row(f, i, k, keys);
+    }
+    const matrices weighted = {.a = f->scores,
+                               .a_row = K_BLOCK,
+                               .a_column = 1,
+                               .b = values.data,
+                               .b_row = values.row,
+                               .c = f->out,
+                               .c_row = f->v_width,
+                               .depth = keys,
+                               .add = k > 0};
+    multiply(&weighted, f->rows, f->v_width);
+  }
+  float *lse = a->lse + (batch * a->q_heads + head) * a->q_length + f->first;
+  float *to = a->out.data + batch * a->out.batch + head * a->out.head + f->first * a->out.row;
+  for (int64_t i = 0; i < f->rows; i++) {
+    const float inverse = f->total[i] == 0 ? 0 : 1 / f->total[i];
+    put_row(to + i * a->out.row, a->out.column, f->out + i * f->v_width, a->v_width, inverse);
+    lse[i] = log_of_sum(f->top[i], f->total[i]);
   }
 }
 
+// ---- forward, a piece ----
 static void attend(const tt_attention *a, int64_t item, float *scratch) {
   const int64_t pieces = (a->q_length + a->item_rows - 1) / a->item_rows, index = item / pieces;
   const int64_t batch = index / a->q_heads, head = index % a->q_heads, k_head = head / (a->q_heads / a->k_heads);
-  forward f = {.a = a, .first_row = item % pieces * a->item_rows};
+  const int64_t first = item % pieces * a->item_rows, end = first + least(a->item_rows, a->q_length - first);
+  forward f = {.a = a,
+               .query = plane_of(&a->query, batch, head),
+               .key = plane_of(&a->key, batch, k_head),
+               .value = plane_of(&a->value, batch, k_head),
+               .bias = plane_of(&a->bias, batch, head)};
   layout_forward(&f, a, scratch);
-  f.query = plane_of(&a->query, batch, head);
-  f.key = plane_of(&a->key, batch, k_head);
-  f.value = plane_of(&a->value, batch, k_head);
-  f.bias = plane_of(&a->bias, batch, head);
-  f.row_count = least(a->item_rows, a->q_length - f.first_row);
   // A weight of zero doesn't hide an infinite or undefined value: then every key counts.
-  f.skips = a->causal && plane_is_finite(&f.value, a->k_length, a->v_width);
-  const int64_t end_row = f.first_row + f.row_count, end_key = f.skips ? least(a->k_length, end_row) : a->k_length;
-  const bool turns = f.row_count >= FEW_ROWS || f.key.column != 1;
-  for (int64_t k = 0; k < end_key; k += K_BLOCK) {
-    const int64_t keys = least(K_BLOCK, end_key - k);
-    if (turns) {
-      pack_turned(f.turned_keys, K_BLOCK, row_of(&f.key, k), f.key.row, f.key.column, keys, a->width);
-    }
-    const plane values = whole_rows(f.values, &f.value, k, keys, a->v_width);
-    for (int64_t i = f.first_row; i < end_row; i += Q_BLOCK) {
-      const int64_t rows = least(Q_BLOCK, end_row - i), seen = f.skips ? least(keys, i + rows - k) : keys;
-      if (seen > 0) {
-        attend_block(&f, i, rows, k, seen, turns, &values);
-      }
-    }
+  const bool skips = a->causal && plane_is_finite(&f.value, a->k_length, a->v_width);
+  if (end - first <= FEW_ROWS && f.key.column == 1) {
+    few g = {.a = a, .query = f.query, .key = f.key, .value = f.value, .bias = f.bias};
+    g.first = first;
+    g.rows = end - first;
+    layout_few(&g, a, scratch);
+    attend_few(&g, batch, head, skips ? least(a->k_length, end) : a->k_length);
+    return;
   }
-  finish_rows(&f, batch, head);
+  for (int64_t i = first; i < end; i += QUERIES) {
+    const int64_t rows = least(QUERIES, end - i), end_key = skips ? least(a->k_length, i + rows) : a->k_length;
+    pack_turned(f.queries, QUERIES, row_of(&f.query, i), f.query.row, f.query.column, rows, a->width);
+    for (int64_t k = 0; k < end_key; k += K_BLOCK) {
+      attend_block(&f, i, rows, k, least(K_BLOCK, end_key - k));
+    }
+    finish_block(&f, batch, head, i, rows);
+  }
 }
 
 static size_t attend_scratch(const tt_attention *a) {
   forward f;
-  return layout_forward(&f, a, NULL);
+  few g;
+  const size_t many = layout_forward(&f, a, NULL), some = layout_few(&g, a, NULL);
+  return many > some ? many : some;
 }
 
 // ---- backward ----

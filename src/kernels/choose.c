@@ -22,8 +22,8 @@ const tt_kernels *tt_kernels_best(void) { return tt_kernels_at(0); }
 
 // ---- pieces ----
 enum {
-  MOST_ROWS = 384,  // of a piece: its output stays in the cache
-  FEWEST_ROWS = 48,
+  MOST_ROWS = 384,  // of a piece
+  FEWEST_ROWS = 64,
   PIECES = 3,  // for each thread, so that one that comes late still finds some
 };
 
@@ -33,7 +33,7 @@ static int64_t rows_of_piece(int64_t rows, int64_t others, int32_t threads) {
   while (threads > 1 && size > FEWEST_ROWS && others * ((rows + size - 1) / size) < (int64_t)threads * PIECES) {
     size = (size + 1) / 2;
   }
-  return (size + 23) / 24 * 24 < rows ? (size + 23) / 24 * 24 : rows;
+  return (size + 31) / 32 * 32 < rows ? (size + 31) / 32 * 32 : rows;
 }
 
 int64_t tt_attention_items(tt_attention *a, int32_t threads) {

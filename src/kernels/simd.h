@@ -9,6 +9,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #define TT_INLINE static inline __attribute__((always_inline))
 
 typedef float vec __attribute__((vector_size(4 * TT_WIDTH)));
@@ -25,6 +29,30 @@ TT_INLINE ivec isplat(int32_t x) { return x - (ivec){0}; }
 // Lane by lane; a mask's lanes are 0 or -1.
 TT_INLINE vec choose(ivec mask, vec on_true, vec on_false) {
   return (vec)((mask & (ivec)on_true) | (~mask & (ivec)on_false));
+}
+
+// The greater and the lesser of two; y where one is undefined. (The compiler makes more of a choice by hand.)
+TT_INLINE vec greater(vec x, vec y) {
+#if defined(__AVX512F__) && TT_WIDTH == 16
+  return (vec)_mm512_max_ps((__m512)x, (__m512)y);
+#elif defined(__AVX__) && TT_WIDTH == 8
+  return (vec)_mm256_max_ps((__m256)x, (__m256)y);
+#elif defined(__SSE2__) && TT_WIDTH == 4
+  return (vec)_mm_max_ps((__m128)x, (__m128)y);
+#else
+  return choose(x > y, x, y);
+#endif
+}
+TT_INLINE vec lesser(vec x, vec y) {
+#if defined(__AVX512F__) && TT_WIDTH == 16
+  return (vec)_mm512_min_ps((__m512)x, (__m512)y);
+#elif defined(__AVX__) && TT_WIDTH == 8
+  return (vec)_mm256_min_ps((__m256)x, (__m256)y);
+#elif defined(__SSE2__) && TT_WIDTH == 4
+  return (vec)_mm_min_ps((__m128)x, (__m128)y);
+#else
+  return choose(x < y, x, y);
+#endif
 }
 
 #if TT_WIDTH == 16
@@ -59,8 +87,7 @@ TT_INLINE float sum_lanes(vec x) {
 TT_INLINE float max_lanes(vec x) {
 #pragma GCC unroll 4
   for (int half = TT_WIDTH / 2; half; half /= 2) {
-    const vec y = other_half(x, half);
-    x = choose(x > y, x, y);
+    x = greater(x, other_half(x, half));
   }
   return x[0];
 }
@@ -81,8 +108,7 @@ static inline float dot(const float *x, const float *y, int64_t count) {
 // e^x to about one unit in the last place: 2^n e^r with |r| <= ln(2) / 2. NaN stays NaN; below 2^-126 the result is 0.
 TT_INLINE vec exponential(vec x) {
   const vec low = splat(-88.0f), high = splat(89.0f), shifter = splat(0x1.8p23f);
-  x = choose(x < low, low, x);
-  x = choose(x > high, high, x);
+  x = lesser(high, greater(low, x));
   const vec shifted = x * splat(0x1.715476p0f) + shifter;
   const vec n = shifted - shifter;
   const vec r = (x - n * splat(0x1.62e4p-1f)) - n * splat(0x1.7f7d1cp-20f);
@@ -230,9 +256,9 @@ TT_INLINE void turn_quads(float *to, int64_t to_row, const float *from, int64_t 
   (void)(places){0};
 }
 
-// to[column][row] of a strided matrix, zeros up to a whole vector.
-static inline void pack_turned(float *to, int64_t to_row, const float *from, int64_t row, int64_t column, int64_t rows,
-                               int64_t columns) {
+// to[column][row] of a strided matrix.
+static inline void turn(float *to, int64_t to_row, const float *from, int64_t row, int64_t column, int64_t rows,
+                        int64_t columns) {
   int64_t done_rows = 0;
   if (column == 1) {
     const int64_t whole = columns / 4 * 4;
@@ -248,13 +274,20 @@ static inline void pack_turned(float *to, int64_t to_row, const float *from, int
       }
     }
   }
-  for (int64_t j = 0; j < columns; j++) {
-    float *line = to + j * to_row;
+  for (int64_t j = 0; done_rows < rows && j < columns; j++) {
     for (int64_t i = done_rows; i < rows; i++) {
-      line[i] = from[i * row + j * column];
+      to[j * to_row + i] = from[i * row + j * column];
     }
+  }
+}
+
+// The same, with zeros up to a whole vector.
+static inline void pack_turned(float *to, int64_t to_row, const float *from, int64_t row, int64_t column, int64_t rows,
+                               int64_t columns) {
+  turn(to, to_row, from, row, column, rows, columns);
+  for (int64_t j = 0; rows % TT_WIDTH && j < columns; j++) {
     for (int64_t i = rows; i < padded(rows); i++) {
-      line[i] = 0;
+      to[j * to_row + i] = 0;
     }
   }
 }
