@@ -108,6 +108,8 @@ static tt_dtype stat_dtype(tt_rule *r, tt_dtype dtype) {
   return dtype;
 }
 
+enum { LAYER_NORM_NATIVE, LAYER_NORM_ALONE };  // alone: without the statistics
+
 static void build_layer_norm(tt_rule *r) {
   layer_dims d;
   if (!check_float(r, "input", "LayerNormKernelImpl") || !read_layer_dims(r, &d)) {
@@ -122,6 +124,9 @@ static void build_layer_norm(tt_rule *r) {
   y = weight ? v_mul(y, weight) : y;
   y = bias ? v_add(y, bias) : y;
   tt_ret(r, 0, tt_cast(v_reshape_like(y, input), dtype));
+  if (tt_rule_kind(r) == LAYER_NORM_ALONE) {
+    return;
+  }
   const tt_dtype stat = stat_dtype(r, dtype);
   tt_ret(r, 1, tt_cast(tt_hlo_reshape(mean, d.stat_dims, d.rank), stat));
   tt_ret(r, 2, tt_cast(tt_hlo_reshape(rstd, d.stat_dims, d.rank), stat));
@@ -470,7 +475,8 @@ static void build_renorm(tt_rule *r) {
 #define ENTRY(rule_name, function, rule_kind) {.name = "aten::" rule_name, .build = function, .kind = rule_kind}
 
 const tt_rule_entry tt_rules_norm[] = {
-    ENTRY("native_layer_norm", build_layer_norm, 0),
+    ENTRY("native_layer_norm", build_layer_norm, LAYER_NORM_NATIVE),
+    {.name = "torchtpu::layer_norm", .build = build_layer_norm, .kind = LAYER_NORM_ALONE},
     ENTRY("native_layer_norm_backward", build_layer_norm_backward, 0),
     ENTRY("native_group_norm", build_group_norm, 0),
     ENTRY("native_group_norm_backward", build_group_norm_backward, 0),
