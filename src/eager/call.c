@@ -60,6 +60,9 @@ static tt_status *fill_record(tt_record *record, const tt_call_state *s) {
   for (int32_t i = 0; i < record->lowered.output_count; i++) {
     record->new_bytes += record->lowered.outputs[i].nbytes;
   }
+  for (int32_t i = 0; i < record->lowered.param_count; i++) {
+    record->slot_params += record->lowered.params[i].kind == TT_PARAM_SLOT;
+  }
   if (record->new_bytes > (size_t)s->engine->limit) {
     // Before the compiler sees it: XLA ends the process over some types of absurd size.
     TT_TRY(tt_memory_check(s->engine, record->new_bytes, s->op->short_name));
@@ -254,7 +257,7 @@ static size_t donated_bytes(const tt_call_state *s, const tt_record *record) {
     const tt_param *param = &record->lowered.params[i];
     if (param->aliased && param->kind == TT_PARAM_SLOT) {
       const tt_value *value = s->storages[param->index]->value;
-      bytes += atomic_load(&value->owners) == 1 ? value->nbytes : 0;
+      bytes += value->owners == 1 ? value->nbytes : 0;
     }
   }
   return bytes;
@@ -264,7 +267,7 @@ static size_t donated_bytes(const tt_call_state *s, const tt_record *record) {
 static void mark_donations(const tt_record *record, tt_task *task) {
   for (int32_t i = 0; i < task->input_count; i++) {
     tt_value *value = task->inputs[i];
-    if (record->lowered.params[i].aliased && atomic_load(&value->owners) == 1) {
+    if (record->lowered.params[i].aliased && value->owners == 1) {
       task->donate[i] = true;
       tt_value_give_away(value);
     }
@@ -274,7 +277,7 @@ static void mark_donations(const tt_record *record, tt_task *task) {
 static tt_status *make_storages(const tt_call_state *s, tt_results *out) {
   for (int32_t i = 0; i < out->count; i++) {
     if (out->results[i].kind == TT_RESULT_NEW) {
-      TT_TRY(tt_storage_create(s->engine->device, out->results[i].nbytes, &out->storages[i]));
+      TT_TRY(tt_storage_create_locked(s->engine, out->results[i].nbytes, &out->storages[i]));
     }
   }
   return NULL;
@@ -297,7 +300,7 @@ static void publish(const tt_call_state *s, const tt_record *record, tt_task *ta
     }
     const tt_output *output = &record->lowered.outputs[i];
     value->sequence = sequence;
-    tt_value_ref(value);
+    tt_value_take_new(value, TT_VALUE_REF);
     tt_storage_set_value(output->kind == TT_OUTPUT_RESULT ? out->storages[output->index] : s->storages[output->index],
                          value);
   }
@@ -456,7 +459,7 @@ static tt_status *find_record(tt_call_state *s, tt_record **out_record) {
     }
     *out_record = tt_op_cache_find(&s->engine->cache, s->words, s->word_count, s->hash);
     if (*out_record) {
-      tt_count(&tt_the_runtime.counters.hits, !missed);
+      tt_count_locked(&s->engine->hits, !missed);
       return NULL;
     }
     missed = true;

@@ -10,18 +10,18 @@
 static tt_status *no_memory(void) { return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory"); }
 
 // ---- steps ----
-static tt_step *allocate_step(tt_record *record) {
-  size_t inputs = 0, literals = 0, outputs = (size_t)record->lowered.output_count;
-  for (int32_t i = 0; i < record->lowered.param_count; i++) {
-    *(record->lowered.params[i].kind == TT_PARAM_SLOT ? &inputs : &literals) += 1;
-  }
-  size_t all = inputs + literals;
-  tt_step *step = malloc(sizeof *step + (all + outputs) * sizeof(tt_value *) + literals * sizeof(tt_literal) +
-                         inputs * sizeof(int32_t) + all * sizeof(bool));
-  if (!step) {
+static tt_step *allocate_step(tt_tape *tape, tt_record *record) {
+  size_t all = (size_t)record->lowered.param_count, inputs = (size_t)record->slot_params, literals = all - inputs;
+  size_t outputs = (size_t)record->lowered.output_count;
+  size_t size = sizeof(tt_step) + (all + outputs) * sizeof(tt_value *) + literals * sizeof(tt_literal) +
+                inputs * sizeof(int32_t) + all * sizeof(bool);
+  tt_step *step = size <= TT_STEP_SIZE ? tape->spare : NULL;
+  if (step) {
+    tape->spare = step->next;
+  } else if (!(step = malloc(size < TT_STEP_SIZE ? TT_STEP_SIZE : size))) {
     return NULL;
   }
-  *step = (tt_step){.record = record, .held = true, .label = tt_label_any() ? tt_label_copy() : NULL};
+  *step = (tt_step){.record = record, .held = true, .size = size, .label = tt_label_any() ? tt_label_copy() : NULL};
   step->inputs = (tt_value **)(step + 1);
   step->outputs = step->inputs + all;
   step->literals = (tt_literal *)(step->outputs + outputs);
@@ -31,25 +31,33 @@ static tt_step *allocate_step(tt_record *record) {
   return step;
 }
 
+static void drop_values(tt_step *step, uint64_t counts) {
+  for (int32_t i = 0; i < step->input_count + step->output_count; i++) {
+    tt_value *value = i < step->input_count ? step->inputs[i] : step->outputs[i - step->input_count];
+    if (value) {
+      tt_value_drop(value, counts);
+    }
+  }
+}
+
 // What holds values lets go of them; the weak references stay.
 static void drop_strong(tt_step *step) {
-  for (int32_t i = 0; step->held && i < step->input_count + step->output_count; i++) {
-    tt_value_unref(i < step->input_count ? step->inputs[i] : step->outputs[i - step->input_count]);
+  if (step->held) {
+    drop_values(step, TT_VALUE_REF);
   }
   step->held = false;
 }
 
-static void free_step(tt_step *step) {
-  drop_strong(step);
-  for (int32_t i = 0; i < step->input_count + step->output_count; i++) {
-    tt_value *value = i < step->input_count ? step->inputs[i] : step->outputs[i - step->input_count];
-    if (value) {
-      tt_value_drop_weak(value);
-    }
-  }
+static void free_step(tt_tape *tape, tt_step *step) {
+  drop_values(step, step->held ? TT_VALUE_REF + TT_VALUE_WEAK : TT_VALUE_WEAK);
   tt_record_unref(step->record);
   free(step->label);
-  free(step);
+  if (step->size <= TT_STEP_SIZE) {
+    step->next = tape->spare;
+    tape->spare = step;
+  } else {
+    free(step);
+  }
 }
 
 static tt_status *fill_step(const tt_call_state *s, tt_record *record, tt_step *step) {
@@ -59,9 +67,8 @@ static tt_status *fill_step(const tt_call_state *s, tt_record *record, tt_step *
     step->donate[i] = false;
     if (param->kind == TT_PARAM_SLOT) {
       value = s->storages[param->index]->value;
-      tt_value_ref(value);
-      tt_value_hold_weak(value);
-      if (param->aliased && atomic_load(&value->owners) == 1) {
+      tt_value_take(value, TT_VALUE_REF + TT_VALUE_WEAK);
+      if (param->aliased && value->owners == 1) {
         step->donate[i] = true;
         tt_value_give_away(value);
       }
@@ -82,7 +89,7 @@ static tt_status *fill_step(const tt_call_state *s, tt_record *record, tt_step *
         return no_memory();
       }
       value->sequence = TT_HELD;
-      tt_value_hold_weak(value);
+      tt_value_take_new(value, TT_VALUE_WEAK);
     }
     step->outputs[step->output_count++] = value;
   }
@@ -152,7 +159,8 @@ static void launch_step(tt_engine *engine, tt_step *step) {
 
 static void launch_held(tt_engine *engine) {
   tt_tape *tape = &engine->tape;
-  for (int32_t i = 0; i < tape->count; i++) {
+  // What came before the last step was launched before, if anything was.
+  for (int32_t i = tape->holding || !tape->count ? 0 : tape->count - 1; i < tape->count; i++) {
     if (tape->steps[i]->held) {
       launch_step(engine, tape->steps[i]);
     }
@@ -191,7 +199,7 @@ static tt_status *take_program_inputs(tt_engine *engine, const tt_record *progra
     if (param->kind == TT_PARAM_SLOT) {
       tt_value *value = engine->tape.values[param->index];
       tt_value_ref(task->inputs[i] = value);
-      task->donate[i] = param->aliased && atomic_load(&value->owners) == 0;
+      task->donate[i] = param->aliased && value->owners == 0;
     } else {
       TT_TRY(pack_value(engine, param, &task->inputs[i]));
     }
@@ -252,7 +260,7 @@ static int32_t find_live(const tt_tape *tape, int32_t count, uint64_t at, int32_
   for (int32_t i = 0; i < count; i++) {
     for (int32_t k = 0; k < tape->steps[i]->output_count; k++) {
       const tt_value *value = tape->steps[i]->outputs[k];
-      if (value && (atomic_load(&value->owners) > 0 || value->died > at)) {
+      if (value && (value->owners > 0 || value->died > at)) {
         out[live++] = value->number;
       }
     }
@@ -328,7 +336,7 @@ static bool number_step(tt_tape *tape, tt_step *step) {
 // Forgets the first `count` steps; the others begin a new stretch.
 static void restart(tt_tape *tape, int32_t count) {
   for (int32_t i = 0; i < count; i++) {
-    free_step(tape->steps[i]);
+    free_step(tape, tape->steps[i]);
   }
   tape->count -= count;
   memmove(tape->steps, tape->steps + count, sizeof(tt_step *) * (size_t)tape->count);
@@ -452,7 +460,7 @@ static void publish(const tt_call_state *s, const tt_step *step, tt_results *out
   for (int32_t i = 0; i < step->output_count; i++) {
     const tt_output *output = &step->record->lowered.outputs[i];
     if (step->outputs[i]) {
-      tt_value_ref(step->outputs[i]);
+      tt_value_take_new(step->outputs[i], TT_VALUE_REF);
       tt_storage_set_value(output->kind == TT_OUTPUT_RESULT ? out->storages[output->index] : s->storages[output->index],
                            step->outputs[i]);
     }
@@ -499,14 +507,14 @@ tt_status *tt_tape_record(const tt_call_state *s, tt_record *record, tt_results 
     tape->stretch = 1;
     tape->holding = tape->known = true;
   }
-  tt_step *step = allocate_step(record);
+  tt_step *step = allocate_step(tape, record);
   tt_status *status = step ? fill_step(s, record, step) : no_memory();
   if (!status && !append(tape, step)) {
     status = no_memory();
   }
   if (status) {
     if (step) {
-      free_step(step);
+      free_step(tape, step);
     }
     return status;
   }
