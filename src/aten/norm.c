@@ -20,6 +20,15 @@ static bool check_float(tt_rule *r, const char *name, const char *kernel) {
 
 static tt_hlo inverse_std(tt_hlo var, tt_hlo eps) { return tt_hlo_unary(TT_RSQRT, v_add(var, v_like(eps, var))); }
 
+// With `eps` from the call: its default needn't be an operand.
+static tt_hlo inverse_std_of(tt_rule *r, tt_hlo var) {
+  double eps;
+  if (var && tt_scalar_known(r, "eps", &eps)) {
+    return tt_hlo_unary(TT_RSQRT, v_addc(var, eps));
+  }
+  return var ? inverse_std(var, tt_scalar(r, "eps", var->dtype)) : NULL;
+}
+
 // (x - mean) * factor, both given without the masked dims.
 static tt_hlo centred_times(tt_hlo x, tt_hlo mean, tt_hlo factor, const bool *mask) {
   if (!x) {
@@ -118,7 +127,7 @@ static void build_layer_norm(tt_rule *r) {
   const tt_dtype dtype = tt_operand_of(r, "input")->dtype, compute = tt_opmath(dtype);
   tt_hlo input = tt_in_as(r, "input", compute), x = tt_hlo_reshape(input, (int64_t[]){d.m, d.n}, 2);
   tt_hlo mean = tt_mean_of(tt_reduce_mask(TT_SUM, x, ROWS), d.n);
-  tt_hlo rstd = inverse_std(variance(x, mean, ROWS, d.n), tt_scalar(r, "eps", compute));
+  tt_hlo rstd = inverse_std_of(r, variance(x, mean, ROWS, d.n));
   tt_hlo y = centred_times(x, mean, rstd, ROWS);
   tt_hlo weight = layer_parameter(r, "weight", compute, &d), bias = layer_parameter(r, "bias", compute, &d);
   y = weight ? v_mul(y, weight) : y;

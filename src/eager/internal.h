@@ -98,6 +98,7 @@ typedef struct tt_record {
   tt_pjrt_executable *executable;  // NULL: nothing to run
   tt_lowered lowered;
   int32_t slot_params;  // how many of lowered.params are values
+  bool aliases;         // some of these may be written over
   const tt_op *op;
   char *title;                       // of a fused program: what a person would call it
   const struct tt_stretch *stretch;  // of one that is being compiled
@@ -110,12 +111,16 @@ void tt_record_unref(tt_record *record);
 TT_MUST_USE tt_status *tt_record_compile(tt_record *record, const struct tt_engine *engine);
 
 // An executable holds several memory mappings, of which a process has 65,530: the cache must stay well below.
-enum { TT_OP_CACHE_LIMIT = 4096 };
+enum { TT_OP_CACHE_LIMIT = 4096, TT_RECENT_BITS = 8 };
 typedef struct tt_op_cache {
   tt_record **buckets;
   size_t bucket_count, count;
+  tt_record *recent[1 << TT_RECENT_BITS];  // by operator: what was found last
 } tt_op_cache;
 tt_record *tt_op_cache_find(const tt_op_cache *cache, const uint64_t *key, int32_t words, uint64_t hash);
+// The operator's record that was noted last, if the key is its: there is no need to hash the key then.
+tt_record *tt_op_cache_recent(tt_op_cache *cache, const tt_op *op, const uint64_t *key, int32_t words);
+void tt_op_cache_note(tt_op_cache *cache, tt_record *record);
 // Takes ownership of the record.
 TT_MUST_USE tt_status *tt_op_cache_insert(tt_op_cache *cache, tt_record *record);
 void tt_op_cache_clear(tt_op_cache *cache);

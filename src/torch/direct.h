@@ -42,7 +42,7 @@ class DirectCall {
  private:
   const Kernel &kernel_;
   int32_t device_ = -1;
-  tt_arg args_[count] = {};
+  tt_arg args_[count];  // each is described before the call; `count` counts in lists alone
 };
 
 // Whether the tensor is nothing but a strided tensor with its values in memory as they are: no lazy conjugate, no
