@@ -203,10 +203,11 @@ typedef struct tt_literal {
 // A recorded call. Inputs and outputs in the order of the record's; a NULL input is the next literal, a NULL output an
 // assert.
 typedef struct tt_step {
-  tt_record *record;  // owned reference
-  bool held;          // not launched: the references to values count
+  tt_record *record;  // the op cache's, which drops none while there are steps
+  bool held;          // not launched: strong references are held, too
   tt_value **inputs, **outputs;
   bool *donate;
+  bool *counted;  // inputs to which this step has references of its own; while all steps are held, one step's will do
   tt_literal *literals;
   int32_t *sources;  // numbers of the inputs that are values
   int32_t input_count, output_count, literal_count, source_count;

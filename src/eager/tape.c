@@ -14,7 +14,7 @@ static tt_step *allocate_step(tt_tape *tape, tt_record *record) {
   size_t all = (size_t)record->lowered.param_count, inputs = (size_t)record->slot_params, literals = all - inputs;
   size_t outputs = (size_t)record->lowered.output_count;
   size_t size = sizeof(tt_step) + (all + outputs) * sizeof(tt_value *) + literals * sizeof(tt_literal) +
-                inputs * sizeof(int32_t) + all * sizeof(bool);
+                inputs * sizeof(int32_t) + 2 * all * sizeof(bool);
   tt_step *step = size <= TT_STEP_SIZE ? tape->spare : NULL;
   if (step) {
     tape->spare = step->next;
@@ -27,15 +27,32 @@ static tt_step *allocate_step(tt_tape *tape, tt_record *record) {
   step->literals = (tt_literal *)(step->outputs + outputs);
   step->sources = (int32_t *)(step->literals + literals);
   step->donate = (bool *)(step->sources + inputs);
-  atomic_fetch_add_explicit(&record->refs, 1, memory_order_relaxed);
+  step->counted = step->donate + all;
   return step;
 }
 
 static void drop_values(tt_step *step, uint64_t counts) {
-  for (int32_t i = 0; i < step->input_count + step->output_count; i++) {
-    tt_value *value = i < step->input_count ? step->inputs[i] : step->outputs[i - step->input_count];
-    if (value) {
-      tt_value_drop(value, counts);
+  for (int32_t i = 0; i < step->input_count; i++) {
+    if (step->counted[i]) {
+      tt_value_drop(step->inputs[i], counts);
+    }
+  }
+  for (int32_t i = 0; i < step->output_count; i++) {
+    if (step->outputs[i]) {
+      tt_value_drop(step->outputs[i], counts);
+    }
+  }
+}
+
+// From here on no step relies on another one's references.
+static void count_all(tt_tape *tape) {
+  for (int32_t i = 0; i < tape->count; i++) {
+    tt_step *step = tape->steps[i];
+    for (int32_t k = 0; k < step->input_count; k++) {
+      if (step->inputs[k] && !step->counted[k]) {
+        tt_value_take(step->inputs[k], step->held ? TT_VALUE_REF + TT_VALUE_WEAK : TT_VALUE_WEAK);
+        step->counted[k] = true;
+      }
     }
   }
 }
@@ -50,7 +67,6 @@ static void drop_strong(tt_step *step) {
 
 static void free_step(tt_tape *tape, tt_step *step) {
   drop_values(step, step->held ? TT_VALUE_REF + TT_VALUE_WEAK : TT_VALUE_WEAK);
-  tt_record_unref(step->record);
   free(step->label);
   if (step->size <= TT_STEP_SIZE) {
     step->next = tape->spare;
@@ -61,13 +77,17 @@ static void free_step(tt_tape *tape, tt_step *step) {
 }
 
 static tt_status *fill_step(const tt_call_state *s, tt_record *record, tt_step *step) {
+  const tt_tape *tape = &s->engine->tape;
   for (int32_t i = 0; i < record->lowered.param_count; i++) {
     const tt_param *param = &record->lowered.params[i];
     tt_value *value = NULL;
-    step->donate[i] = false;
+    step->donate[i] = step->counted[i] = false;
     if (param->kind == TT_PARAM_SLOT) {
       value = s->storages[param->index]->value;
-      tt_value_take(value, TT_VALUE_REF + TT_VALUE_WEAK);
+      if (!tape->holding || value->stretch != tape->stretch) {
+        tt_value_take(value, TT_VALUE_REF + TT_VALUE_WEAK);
+        step->counted[i] = true;
+      }
       if (param->aliased && value->owners == 1) {
         step->donate[i] = true;
         tt_value_give_away(value);
@@ -159,6 +179,9 @@ static void launch_step(tt_engine *engine, tt_step *step) {
 
 static void launch_held(tt_engine *engine) {
   tt_tape *tape = &engine->tape;
+  if (tape->holding) {
+    count_all(tape);
+  }
   // What came before the last step was launched before, if anything was.
   for (int32_t i = tape->holding || !tape->count ? 0 : tape->count - 1; i < tape->count; i++) {
     if (tape->steps[i]->held) {
@@ -335,6 +358,9 @@ static bool number_step(tt_tape *tape, tt_step *step) {
 
 // Forgets the first `count` steps; the others begin a new stretch.
 static void restart(tt_tape *tape, int32_t count) {
+  if (count < tape->count && tape->holding) {
+    count_all(tape);
+  }
   for (int32_t i = 0; i < count; i++) {
     free_step(tape, tape->steps[i]);
   }
