@@ -242,7 +242,7 @@ static tt_status *fill_outputs(const tt_call_state *s, const tt_record *record, 
     const tt_output *output = &record->lowered.outputs[i];
     task->outputs[i] = NULL;
     if (output->kind != TT_OUTPUT_ASSERT) {
-      task->outputs[i] = tt_value_create(s->engine->device, (tt_dtype)output->dtype, output->dims, output->rank);
+      task->outputs[i] = tt_value_create_locked(s->engine, (tt_dtype)output->dtype, output->dims, output->rank);
       if (!task->outputs[i]) {
         return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
       }

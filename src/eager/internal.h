@@ -35,19 +35,30 @@ typedef struct tt_value {
   // let go of it.
   uint64_t stretch, died;
   int32_t number;
+  struct tt_value *next;  // among the spare ones
   int64_t dims[];
 } tt_value;
 #define TT_HELD UINT64_MAX
 #define TT_VALUE_REF UINT64_C(1)
 #define TT_VALUE_WEAK (UINT64_C(1) << 32)
 
-// A value with one reference and no owner. NULL when memory is gone.
+struct tt_engine;
+// What is freed is kept for the next of its kind, up to so many; few where a sanitizer should see what is freed.
+#ifdef __SANITIZE_ADDRESS__
+enum { TT_SPARE_LIMIT = 4 };
+#else
+enum { TT_SPARE_LIMIT = 4096 };
+#endif
+
+// A value with one reference and no owner. NULL when memory is gone. With the engine lock: from what is spare.
+tt_value *tt_value_create_locked(struct tt_engine *engine, tt_dtype dtype, const int64_t *dims, int32_t rank);
 tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank);
 // Takes and drops references, a sum of TT_VALUE_REF and TT_VALUE_WEAK.
 static inline void tt_value_take(tt_value *value, uint64_t counts) {
   atomic_fetch_add_explicit(&value->counts, counts, memory_order_relaxed);
 }
 void tt_value_drop(tt_value *value, uint64_t counts);
+void tt_value_drop_locked(struct tt_engine *engine, tt_value *value, uint64_t counts);  // to what is spare
 static inline void tt_value_ref(tt_value *value) { tt_value_take(value, TT_VALUE_REF); }
 static inline void tt_value_unref(tt_value *value) {  // NULL is allowed
   if (value) {
@@ -76,7 +87,6 @@ struct tt_storage {
 void tt_storage_set_value(tt_storage *storage, tt_value *value);
 
 // As tt_storage_create. Caller holds the engine lock.
-struct tt_engine;
 TT_MUST_USE tt_status *tt_storage_create_locked(struct tt_engine *engine, size_t nbytes, tt_storage **out_storage);
 
 // Address ranges: unique among the living, never readable.
@@ -239,7 +249,7 @@ typedef enum tt_cut_reason {
 } tt_cut_reason;
 typedef struct tt_tape {
   tt_step **steps, *spare;
-  int32_t count, capacity;
+  int32_t count, capacity, spare_count;
   tt_value **values;  // by number; weak references
   int32_t value_count, value_capacity;
   uint64_t stretch;      // its number, from 1
@@ -264,9 +274,10 @@ typedef struct tt_engine {
   tt_queue queue;
   tt_tape tape;
   tt_generator *generator;
-  // Storages that were freed, with their address ranges, by size class.
+  // Storages that were freed, with their address ranges, by size class; and the memory of values.
   tt_storage *spare[TT_VSPACE_CLASSES];
-  int32_t spare_count;
+  tt_value *spare_values;
+  int32_t spare_count, spare_value_count;
   // memory, bytes
   atomic_int_fast64_t reserved, reserved_peak, oom_count;
   // Written under the lock, read without.

@@ -18,6 +18,7 @@ static tt_step *allocate_step(tt_tape *tape, tt_record *record) {
   tt_step *step = size <= TT_STEP_SIZE ? tape->spare : NULL;
   if (step) {
     tape->spare = step->next;
+    tape->spare_count--;
   } else if (!(step = malloc(size < TT_STEP_SIZE ? TT_STEP_SIZE : size))) {
     return NULL;
   }
@@ -31,15 +32,15 @@ static tt_step *allocate_step(tt_tape *tape, tt_record *record) {
   return step;
 }
 
-static void drop_values(tt_step *step, uint64_t counts) {
+static void drop_values(tt_engine *engine, tt_step *step, uint64_t counts) {
   for (int32_t i = 0; i < step->input_count; i++) {
     if (step->counted[i]) {
-      tt_value_drop(step->inputs[i], counts);
+      tt_value_drop_locked(engine, step->inputs[i], counts);
     }
   }
   for (int32_t i = 0; i < step->output_count; i++) {
     if (step->outputs[i]) {
-      tt_value_drop(step->outputs[i], counts);
+      tt_value_drop_locked(engine, step->outputs[i], counts);
     }
   }
 }
@@ -58,19 +59,21 @@ static void count_all(tt_tape *tape) {
 }
 
 // What holds values lets go of them; the weak references stay.
-static void drop_strong(tt_step *step) {
+static void drop_strong(tt_engine *engine, tt_step *step) {
   if (step->held) {
-    drop_values(step, TT_VALUE_REF);
+    drop_values(engine, step, TT_VALUE_REF);
   }
   step->held = false;
 }
 
-static void free_step(tt_tape *tape, tt_step *step) {
-  drop_values(step, step->held ? TT_VALUE_REF + TT_VALUE_WEAK : TT_VALUE_WEAK);
+static void free_step(tt_engine *engine, tt_step *step) {
+  tt_tape *tape = &engine->tape;
+  drop_values(engine, step, step->held ? TT_VALUE_REF + TT_VALUE_WEAK : TT_VALUE_WEAK);
   free(step->label);
-  if (step->size <= TT_STEP_SIZE) {
+  if (step->size <= TT_STEP_SIZE && tape->spare_count < TT_SPARE_LIMIT) {
     step->next = tape->spare;
     tape->spare = step;
+    tape->spare_count++;
   } else {
     free(step);
   }
@@ -104,7 +107,7 @@ static tt_status *fill_step(const tt_call_state *s, tt_record *record, tt_step *
     const tt_output *output = &record->lowered.outputs[i];
     tt_value *value = NULL;
     if (output->kind != TT_OUTPUT_ASSERT) {
-      value = tt_value_create(s->engine->device, (tt_dtype)output->dtype, output->dims, output->rank);
+      value = tt_value_create_locked(s->engine, (tt_dtype)output->dtype, output->dims, output->rank);
       if (!value) {
         return no_memory();
       }
@@ -174,7 +177,7 @@ static void launch_step(tt_engine *engine, tt_step *step) {
     task->output_count = step->output_count;
     push(engine, task, step->record);
   }
-  drop_strong(step);
+  drop_strong(engine, step);
 }
 
 static void launch_held(tt_engine *engine) {
@@ -357,12 +360,13 @@ static bool number_step(tt_tape *tape, tt_step *step) {
 }
 
 // Forgets the first `count` steps; the others begin a new stretch.
-static void restart(tt_tape *tape, int32_t count) {
+static void restart(tt_engine *engine, int32_t count) {
+  tt_tape *tape = &engine->tape;
   if (count < tape->count && tape->holding) {
     count_all(tape);
   }
   for (int32_t i = 0; i < count; i++) {
-    free_step(tape, tape->steps[i]);
+    free_step(engine, tape->steps[i]);
   }
   tape->count -= count;
   memmove(tape->steps, tape->steps + count, sizeof(tt_step *) * (size_t)tape->count);
@@ -410,7 +414,7 @@ static void finish(tt_engine *engine, int32_t count, tt_cut_reason reason) {
   } else {
     launch_held(engine);
   }
-  restart(tape, count);
+  restart(engine, count);
   count = walk(tape);
   if (count) {
     finish(engine, count, tape->node->ends);
@@ -435,7 +439,7 @@ static void launch_complete(tt_engine *engine) {
     if (variant && variant->state == TT_VARIANT_READY) {
       note_cut(tape->node->ends);
       launch_program(engine, variant->program);
-      restart(tape, tape->count);
+      restart(engine, tape->count);
     }
     free(live);
   }
@@ -540,7 +544,7 @@ tt_status *tt_tape_record(const tt_call_state *s, tt_record *record, tt_results 
   }
   if (status) {
     if (step) {
-      free_step(tape, step);
+      free_step(engine, step);
     }
     return status;
   }

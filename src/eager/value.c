@@ -7,8 +7,9 @@
 #include "eager/internal.h"
 
 // ---- values ----
-tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank) {
-  tt_value *value = malloc(sizeof *value + sizeof(int64_t) * (size_t)(rank ? rank : 1));
+enum { SPARE_RANK = 5 };  // a value has room for as many sizes at least, so that most fit where another one was
+
+static tt_value *init_value(tt_value *value, tt_engine *engine, tt_dtype dtype, const int64_t *dims, int32_t rank) {
   if (!value) {
     return NULL;
   }
@@ -20,16 +21,32 @@ tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, i
   atomic_init(&value->counts, TT_VALUE_REF + TT_VALUE_WEAK);
   atomic_init(&value->donated, false);
   value->owners = 0;
-  value->device = device;
+  value->device = engine->device;
   value->dtype = dtype;
   value->shape = (tt_shape){rank, value->dims, numel};
   value->nbytes = (size_t)numel * tt_dtype_size(dtype);
   value->sequence = value->stretch = value->died = 0;
   value->buffer = NULL;
   value->error = NULL;
-  tt_engine *engine = &tt_the_runtime.engines[device];
   tt_memory_add(&engine->reserved, &engine->reserved_peak, (int64_t)value->nbytes);
   return value;
+}
+
+static tt_value *allocate_value(int32_t rank) {
+  return malloc(sizeof(tt_value) + sizeof(int64_t) * (size_t)(rank > SPARE_RANK ? rank : SPARE_RANK));
+}
+
+tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank) {
+  return init_value(allocate_value(rank), &tt_the_runtime.engines[device], dtype, dims, rank);
+}
+
+tt_value *tt_value_create_locked(tt_engine *engine, tt_dtype dtype, const int64_t *dims, int32_t rank) {
+  tt_value *spare = rank <= SPARE_RANK ? engine->spare_values : NULL;
+  if (spare) {
+    engine->spare_values = spare->next;
+    engine->spare_value_count--;
+  }
+  return init_value(spare ? spare : allocate_value(rank), engine, dtype, dims, rank);
 }
 
 // Nobody needs the array any more.
@@ -44,7 +61,8 @@ static void release_array(tt_value *value) {
   }
 }
 
-void tt_value_drop(tt_value *value, uint64_t counts) {
+// Whether nothing needs the value's memory any more.
+static inline bool drop(tt_value *value, uint64_t counts) {
   uint64_t left = atomic_fetch_sub_explicit(&value->counts, counts, memory_order_acq_rel) - counts;
   if ((uint32_t)counts && !(uint32_t)left) {
     release_array(value);
@@ -53,9 +71,26 @@ void tt_value_drop(tt_value *value, uint64_t counts) {
     }
     left -= TT_VALUE_WEAK;
   }
-  if (!left) {
+  return !left;
+}
+
+void tt_value_drop(tt_value *value, uint64_t counts) {
+  if (drop(value, counts)) {
     free(value);
   }
+}
+
+void tt_value_drop_locked(tt_engine *engine, tt_value *value, uint64_t counts) {
+  if (!drop(value, counts)) {
+    return;
+  }
+  if (engine->spare_value_count >= TT_SPARE_LIMIT) {
+    free(value);
+    return;
+  }
+  value->next = engine->spare_values;
+  engine->spare_values = value;
+  engine->spare_value_count++;
 }
 
 void tt_value_give_away(tt_value *value) {
@@ -204,8 +239,6 @@ tt_status *tt_allocation_check(tt_engine *engine, size_t nbytes) {
                   (double)allocated / 1048576);
 }
 
-enum { SPARE_STORAGES = 4096 };
-
 static tt_storage *make_storage(size_t nbytes) {
   tt_storage *storage = malloc(sizeof *storage);
   void *address = storage ? tt_vspace_alloc(nbytes) : NULL;
@@ -260,7 +293,7 @@ void tt_storage_free(tt_storage *storage) {
   }
   tt_allocated_add(engine, -(int64_t)storage->nbytes);
   tt_count_locked(&engine->free_count, 1);
-  bool spare = engine->spare_count < SPARE_STORAGES;
+  bool spare = engine->spare_count < TT_SPARE_LIMIT;
   if (spare) {
     storage->next = engine->spare[storage->size_class];
     engine->spare[storage->size_class] = storage;
