@@ -152,7 +152,7 @@ def test_layer_norm_is_traced_as_its_parts(device):
         targets = [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
         assert targets[0] == "aten.native_layer_norm.default", targets
         torch.testing.assert_close(graph(x, w, b), norm(x, w, b), rtol=1e-5, atol=1e-5)
-    program = torch.export.export(torch.nn.LayerNorm(8).to(device), (x,)).run_decompositions({})
+    program = torch.export.export(torch.nn.LayerNorm(8).to(device), (x,)).run_decompositions()
     assert "native_layer_norm" in str(program.graph)
     with FakeTensorMode(allow_non_fake_inputs=True):
         fake = norm(torch.empty(3, 8, device=device), w, b)
