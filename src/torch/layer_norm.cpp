@@ -51,9 +51,9 @@ Tensor layer_norm(c10::DispatchKeySet keys, const Tensor &input, c10::SymIntArra
   return call.run();
 }
 
-// Under inference mode autograd's key is skipped.
+// Not for PrivateUse1, where inference mode looks: what traces takes an operator with a kernel of the device for one
+// that is not made of others.
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("layer_norm", TORCH_FN(layer_norm)); }
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("layer_norm", TORCH_FN(layer_norm)); }
 
 }  // namespace
 }  // namespace torchtpu

@@ -1,5 +1,7 @@
 """Kernels that do without what PyTorch puts between an operator and the device: nobody may notice."""
 
+import gc
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -203,16 +205,16 @@ def test_layer_norm_of_subclasses():
         torch.testing.assert_close(result.cpu(), norm(X, W, B), rtol=1e-5, atol=1e-5)
 
 
-def test_layer_norm_without_gradients_is_one_small_program():
+def test_layer_norm_without_gradients_has_one_result():
     x, w, b = X.tpu(), W.tpu(), B.tpu()
     torch.tpu.set_eager_mode("strict")
     norm(x, w, b)
-    before, allocations = torch.tpu.counters()["executions"], torch.tpu.memory_stats()["allocation.all.allocated"]
+    gc.collect()
+    before, live = torch.tpu.counters()["executions"], torch.tpu.memory_allocated()
     y = norm(x, w, b)
     torch.tpu.synchronize()
     assert torch.tpu.counters()["executions"] == before + 1
-    assert torch.tpu.memory_stats()["allocation.all.allocated"] == allocations + 1
-    del y
+    assert torch.tpu.memory_allocated() == live + y.nbytes
 
 
 # ---- copy_ ----
