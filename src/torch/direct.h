@@ -13,7 +13,7 @@ class DirectCall {
 
   void tensor(size_t i, const at::Tensor &tensor) {
     args_[i].tag = TT_ARG_TENSOR;
-    args_[i].u.tensor = describe(tensor, kernel_.name().c_str());
+    describe(tensor, kernel_.name().c_str(), args_[i].u.tensor);
     if (device_ < 0 && args_[i].u.tensor.storage) {
       device_ = tt_storage_device(args_[i].u.tensor.storage);
     }

@@ -309,7 +309,7 @@ struct Call {
       return;
     }
     out.tag = TT_ARG_TENSOR;
-    out.u.tensor = describe(tensor, kernel.name_.c_str());
+    describe(tensor, kernel.name_.c_str(), out.u.tensor);
     if (device < 0 && out.u.tensor.storage) {
       device = tt_storage_device(out.u.tensor.storage);
     }
