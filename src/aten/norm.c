@@ -22,6 +22,15 @@ static bool check_float(tt_rule *r, const char *name, const char *kernel) {
 
 static tt_hlo inverse_std(tt_hlo var, tt_hlo eps) { return tt_hlo_unary(TT_RSQRT, v_add(var, v_like(eps, var))); }
 
+// With `eps` from the call: its default needn't be an operand.
+static tt_hlo inverse_std_of(tt_rule *r, tt_hlo var) {
+  double eps;
+  if (var && tt_scalar_known(r, "eps", &eps)) {
+    return tt_hlo_unary(TT_RSQRT, v_addc(var, eps));
+  }
+  return var ? inverse_std(var, tt_scalar(r, "eps", var->dtype)) : NULL;
+}
+
 // (x - mean) * factor, both given without the masked dims.
 static tt_hlo centred_times(tt_hlo x, tt_hlo mean, tt_hlo factor, const bool *mask) {
   if (!x) {
@@ -115,10 +124,15 @@ static tt_dtype stat_dtype(tt_rule *r, tt_dtype dtype) {
   return dtype;
 }
 
+enum { LAYER_NORM_NATIVE, LAYER_NORM_ALONE };  // alone: without the statistics
+
 static void ret_layer_norm(tt_rule *r, const layer_dims *d, tt_hlo y, tt_hlo mean, tt_hlo rstd) {
   const tt_operand *x = tt_operand_of(r, "input");
-  const tt_dtype stat = stat_dtype(r, x->dtype);
   tt_ret(r, 0, tt_cast(tt_hlo_reshape(y, x->sizes, x->ndim), x->dtype));
+  if (tt_rule_kind(r) == LAYER_NORM_ALONE) {
+    return;
+  }
+  const tt_dtype stat = stat_dtype(r, x->dtype);
   tt_ret(r, 1, tt_cast(tt_hlo_reshape(mean, d->stat_dims, d->rank), stat));
   tt_ret(r, 2, tt_cast(tt_hlo_reshape(rstd, d->stat_dims, d->rank), stat));
 }
@@ -157,7 +171,9 @@ static void build_host_layer_norm(tt_rule *r, const layer_dims *d) {
   tt_host_call c = {.number_count = 0};
   host_operand(r, &c, "input");
   const bool weight = host_parameter(r, &c, "weight"), bias = host_parameter(r, &c, "bias");
-  tt_host_operand(&c, tt_scalar(r, "eps", TT_F32));
+  double eps;
+  const bool known = tt_scalar_known(r, "eps", &eps);
+  tt_host_operand(&c, known ? tt_hlo_const(tt_b(r), TT_F32, eps, NULL, 0) : tt_scalar(r, "eps", TT_F32));
   host_layer_numbers(&c, d, weight + 2 * bias, 0);
   const int64_t dims[] = {d->m, d->n};
   const tt_host_result results[] = {result_of(dims, 2), result_of(dims, 1), result_of(dims, 1)};
@@ -178,7 +194,7 @@ static void build_layer_norm(tt_rule *r) {
   }
   tt_hlo input = tt_in_as(r, "input", compute), x = tt_hlo_reshape(input, (int64_t[]){d.m, d.n}, 2);
   tt_hlo mean = tt_mean_of(tt_reduce_mask(TT_SUM, x, ROWS), d.n);
-  tt_hlo rstd = inverse_std(variance(x, mean, ROWS, d.n), tt_scalar(r, "eps", compute));
+  tt_hlo rstd = inverse_std_of(r, variance(x, mean, ROWS, d.n));
   tt_hlo y = centred_times(x, mean, rstd, ROWS);
   tt_hlo weight = layer_parameter(r, "weight", compute, &d), bias = layer_parameter(r, "bias", compute, &d);
   y = weight ? v_mul(y, weight) : y;
@@ -560,7 +576,8 @@ static void build_renorm(tt_rule *r) {
 #define ENTRY(rule_name, function, rule_kind) {.name = "aten::" rule_name, .build = function, .kind = rule_kind}
 
 const tt_rule_entry tt_rules_norm[] = {
-    ENTRY("native_layer_norm", build_layer_norm, 0),
+    ENTRY("native_layer_norm", build_layer_norm, LAYER_NORM_NATIVE),
+    {.name = "torchtpu::layer_norm", .build = build_layer_norm, .kind = LAYER_NORM_ALONE},
     ENTRY("native_layer_norm_backward", build_layer_norm_backward, 0),
     ENTRY("native_group_norm", build_group_norm, 0),
     ENTRY("native_group_norm_backward", build_group_norm_backward, 0),

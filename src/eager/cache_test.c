@@ -255,6 +255,89 @@ static void test_storages_have_addresses(void) {
   eager_check_empty(&fake);
 }
 
+// 512 bytes, and from there in steps that double after every fourth.
+static void test_size_classes(void) {
+  size_t size = 512, step = 512;
+  CHECK_INT(tt_vspace_class(0), 0);
+  for (int32_t class = 0; class < TT_VSPACE_CLASSES - 1; class++) {
+    CHECK_INT(tt_vspace_class(size), class);
+    CHECK_INT(tt_vspace_class(size + 1), class + 1);
+    step = class % 4 == 0 && class ? 2 * step : step;
+    size += step;
+  }
+  CHECK_INT(tt_vspace_class(SIZE_MAX), TT_VSPACE_CLASSES - 1);
+}
+
+// A storage that was freed makes another one of its class.
+static void test_spare_storages(void) {
+  enum { COUNT = 64 };
+  start();
+  tt_storage *storages[COUNT] = {NULL};
+  range ranges[COUNT] = {{0}};
+  uint64_t random = 5;
+  tt_memory_stats before, after;
+  CHECK_OK(tt_get_memory_stats(0, &before));
+  int64_t allocated = 0;
+  for (int i = 0; i < 20000; i++) {
+    int k = (int)(next_random(&random) % COUNT);
+    if (storages[k] && next_random(&random) % 4 == 0) {
+      size_t nbytes = (size_t)(next_random(&random) % 9000);
+      CHECK_OK(tt_storage_resize(storages[k], nbytes));
+      allocated += (int64_t)nbytes - (int64_t)ranges[k].nbytes;
+      ranges[k] = (range){tt_storage_address(storages[k]), nbytes};
+    } else if (storages[k]) {
+      tt_storage_free(storages[k]);
+      storages[k] = NULL;
+      allocated -= (int64_t)ranges[k].nbytes;
+      ranges[k] = (range){0};
+    } else {
+      ranges[k].nbytes = (size_t)(next_random(&random) % 9000);
+      allocated += (int64_t)ranges[k].nbytes;
+      REQUIRE_OK(tt_storage_create(0, ranges[k].nbytes, &storages[k]));
+      ranges[k].address = tt_storage_address(storages[k]);
+      CHECK_INT(tt_storage_nbytes(storages[k]), ranges[k].nbytes);
+    }
+    if (i % 200 == 0) {
+      check_apart(ranges, COUNT);
+    }
+  }
+  CHECK_OK(tt_get_memory_stats(0, &after));
+  CHECK_INT(after.allocated - before.allocated, allocated);
+  for (int k = 0; k < COUNT; k++) {
+    tt_storage_free(storages[k]);
+  }
+  tt_storage *first, *again;
+  REQUIRE_OK(tt_storage_create(0, 5000, &first));
+  void *address = tt_storage_address(first);
+  tt_storage_free(first);
+  REQUIRE_OK(tt_storage_create(0, 5001, &again));
+  CHECK((int)TT_SPARE_LIMIT < (int)COUNT || tt_storage_address(again) == address);
+  tt_storage_free(again);
+  CHECK_OK(tt_get_memory_stats(0, &after));
+  CHECK_INT(after.allocated, before.allocated);
+  CHECK_INT(after.active, before.active);
+  eager_check_empty(&fake);
+}
+
+// What an operator was called with last is not remembered beyond its record.
+static void test_the_last_record_goes_with_the_cache(void) {
+  start();
+  tensor x = make_filled(TT_F32, DIMS(4)), y = make_filled(TT_F32, DIMS(2, 3)), z;
+  for (int turn = 0; turn < 3; turn++) {
+    for (int i = 0; i < 4; i++) {
+      const tensor *operand = i % 2 ? &x : &y;
+      CHECK_COMPILES(add(operand, operand, &z), i < 2);
+      CHECK_INT(z.ndim, operand->ndim);
+      drop(&z);
+    }
+    CHECK_OK(tt_clear_compile_cache());
+  }
+  drop(&x);
+  drop(&y);
+  eager_check_empty(&fake);
+}
+
 TEST_MAIN(TEST(test_scalars_are_interned), TEST(test_ever_new_scalars), TEST(test_many_operators),
           TEST(test_ever_new_operators), TEST(test_generators), TEST(test_addresses),
-          TEST(test_storages_have_addresses))
+          TEST(test_storages_have_addresses), TEST(test_size_classes), TEST(test_spare_storages),
+          TEST(test_the_last_record_goes_with_the_cache))

@@ -60,6 +60,11 @@ static tt_status *fill_record(tt_record *record, const tt_call_state *s) {
   for (int32_t i = 0; i < record->lowered.output_count; i++) {
     record->new_bytes += record->lowered.outputs[i].nbytes;
   }
+  for (int32_t i = 0; i < record->lowered.param_count; i++) {
+    const tt_param *param = &record->lowered.params[i];
+    record->slot_params += param->kind == TT_PARAM_SLOT;
+    record->aliases = record->aliases || param->aliased;
+  }
   if (record->new_bytes > (size_t)s->engine->limit) {
     // Before the compiler sees it: XLA ends the process over some types of absurd size.
     TT_TRY(tt_memory_check(s->engine, record->new_bytes, s->op->short_name));
@@ -237,7 +242,7 @@ static tt_status *fill_outputs(const tt_call_state *s, const tt_record *record, 
     const tt_output *output = &record->lowered.outputs[i];
     task->outputs[i] = NULL;
     if (output->kind != TT_OUTPUT_ASSERT) {
-      task->outputs[i] = tt_value_create(s->engine->device, (tt_dtype)output->dtype, output->dims, output->rank);
+      task->outputs[i] = tt_value_create_locked(s->engine, (tt_dtype)output->dtype, output->dims, output->rank);
       if (!task->outputs[i]) {
         return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
       }
@@ -254,7 +259,7 @@ static size_t donated_bytes(const tt_call_state *s, const tt_record *record) {
     const tt_param *param = &record->lowered.params[i];
     if (param->aliased && param->kind == TT_PARAM_SLOT) {
       const tt_value *value = s->storages[param->index]->value;
-      bytes += atomic_load(&value->owners) == 1 ? value->nbytes : 0;
+      bytes += value->owners == 1 ? value->nbytes : 0;
     }
   }
   return bytes;
@@ -262,9 +267,9 @@ static size_t donated_bytes(const tt_call_state *s, const tt_record *record) {
 
 // Parameters whose memory the program may take: nobody but their storage will read them after it.
 static void mark_donations(const tt_record *record, tt_task *task) {
-  for (int32_t i = 0; i < task->input_count; i++) {
+  for (int32_t i = 0; record->aliases && i < task->input_count; i++) {
     tt_value *value = task->inputs[i];
-    if (record->lowered.params[i].aliased && atomic_load(&value->owners) == 1) {
+    if (record->lowered.params[i].aliased && value->owners == 1) {
       task->donate[i] = true;
       tt_value_give_away(value);
     }
@@ -274,7 +279,7 @@ static void mark_donations(const tt_record *record, tt_task *task) {
 static tt_status *make_storages(const tt_call_state *s, tt_results *out) {
   for (int32_t i = 0; i < out->count; i++) {
     if (out->results[i].kind == TT_RESULT_NEW) {
-      TT_TRY(tt_storage_create(s->engine->device, out->results[i].nbytes, &out->storages[i]));
+      TT_TRY(tt_storage_create_locked(s->engine, out->results[i].nbytes, &out->storages[i]));
     }
   }
   return NULL;
@@ -297,7 +302,7 @@ static void publish(const tt_call_state *s, const tt_record *record, tt_task *ta
     }
     const tt_output *output = &record->lowered.outputs[i];
     value->sequence = sequence;
-    tt_value_ref(value);
+    tt_value_take_new(value, TT_VALUE_REF);
     tt_storage_set_value(output->kind == TT_OUTPUT_RESULT ? out->storages[output->index] : s->storages[output->index],
                          value);
   }
@@ -305,7 +310,8 @@ static void publish(const tt_call_state *s, const tt_record *record, tt_task *ta
 
 static tt_status *launch(const tt_call_state *s, tt_record *record, tt_results *out) {
   tt_engine *engine = s->engine;
-  size_t bytes = record->new_bytes + (size_t)record->temp_bytes, given = donated_bytes(s, record);
+  size_t bytes = record->new_bytes + (size_t)record->temp_bytes;
+  size_t given = record->aliases ? donated_bytes(s, record) : 0;
   TT_TRY(tt_memory_check(engine, bytes > given ? bytes - given : 0, s->op->short_name));
   if (tt_get_eager_mode() == TT_MODE_FUSED) {
     return tt_tape_record(s, record, out);
@@ -417,7 +423,9 @@ static tt_status *prepare_results(tt_record *record, tt_results *out) {
   out->resize_ndim = lowered->resize_ndim;
   out->resize_sizes = lowered->resize_sizes;
   out->resize_strides = lowered->resize_strides;
-  memset(out->inline_storages, 0, sizeof out->inline_storages);
+  for (int32_t i = 0; i < out->count && i < TT_INLINE_RESULTS; i++) {
+    out->inline_storages[i] = NULL;
+  }
   if (out->count > TT_INLINE_RESULTS) {
     out->storages = calloc((size_t)out->count, sizeof *out->storages);
     if (!out->storages) {
@@ -454,9 +462,14 @@ static tt_status *find_record(tt_call_state *s, tt_record **out_record) {
       TT_TRY(status);
       continue;
     }
-    *out_record = tt_op_cache_find(&s->engine->cache, s->words, s->word_count, s->hash);
+    *out_record = tt_op_cache_recent(&s->engine->cache, s->op, s->words, s->word_count);
+    if (!*out_record) {
+      s->hash = tt_call_state_hash(s);
+      *out_record = tt_op_cache_find(&s->engine->cache, s->words, s->word_count, s->hash);
+    }
     if (*out_record) {
-      tt_count(&tt_the_runtime.counters.hits, !missed);
+      tt_op_cache_note(&s->engine->cache, *out_record);
+      tt_count_locked(&s->engine->hits, !missed);
       return NULL;
     }
     missed = true;

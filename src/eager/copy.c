@@ -111,7 +111,7 @@ static tt_value *hold_value(tt_engine *engine, tt_storage *storage) {
   tt_value *value = storage->value;
   if (value) {
     tt_value_ref(value);
-    atomic_fetch_add(&value->owners, 1);  // not to be donated while it is read
+    value->owners++;  // not to be donated while it is read
   }
   pthread_mutex_unlock(&engine->lock);
   return value;
@@ -119,7 +119,10 @@ static tt_value *hold_value(tt_engine *engine, tt_storage *storage) {
 
 static void drop_value(tt_value *value) {
   if (value) {
-    atomic_fetch_sub(&value->owners, 1);
+    tt_engine *engine = &tt_the_runtime.engines[value->device];
+    pthread_mutex_lock(&engine->lock);
+    value->owners--;
+    pthread_mutex_unlock(&engine->lock);
     tt_value_unref(value);
   }
 }
@@ -419,8 +422,11 @@ tt_status *tt_storage_resize(tt_storage *storage, size_t nbytes) {
     return status;
   }
   tt_vspace_free(storage->address, storage->nbytes);
-  tt_memory_add(&engine->allocated, &engine->allocated_peak, (int64_t)nbytes - (int64_t)storage->nbytes);
+  pthread_mutex_lock(&engine->lock);
+  tt_allocated_add(engine, (int64_t)nbytes - (int64_t)storage->nbytes);
   storage->address = address;
   storage->nbytes = nbytes;
+  storage->size_class = tt_vspace_class(nbytes);
+  pthread_mutex_unlock(&engine->lock);
   return NULL;
 }

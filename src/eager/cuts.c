@@ -6,13 +6,13 @@ enum { RING_MASK = TT_CUT_RING - 1 };
 
 static inline uint64_t hash_at(const tt_cuts *c, uint64_t step) { return c->hashes[step & RING_MASK]; }
 
+// Of the last 8 records: a polynomial in their hashes, which another one extends by two products, mixed.
 static uint64_t hash_recent(tt_cuts *c, uint64_t record_hash) {
-  c->recent[c->count & 7] = record_hash;
-  uint64_t hash = 0;
-  for (uint64_t i = 1; i <= 8; i++) {
-    hash = tt_hash_combine(hash, c->recent[(c->count + i) & 7]);
-  }
-  return hash;
+  const uint64_t k = TT_HASH_K1, k2 = k * k, k4 = k2 * k2;
+  uint64_t *oldest = &c->recent[c->count & 7];
+  c->rolling = c->rolling * k + record_hash - *oldest * (k4 * k4);
+  *oldest = record_hash;
+  return tt_hash_combine(0, c->rolling);
 }
 
 // Whether the same hash stands shortly before.

@@ -28,6 +28,7 @@ typedef struct tt_variant {
 
 typedef struct tt_node {
   struct tt_node *parent, *next;  // next: in its bucket
+  struct tt_node *last;           // of the steps after this one, that which was met last; NULL: none yet
   uint64_t hash;
   tt_record *record;  // owned reference
   int32_t depth;
@@ -43,7 +44,7 @@ typedef struct tt_node {
 } tt_node;
 
 void tt_trie_clear(tt_trie *trie);
-tt_node *tt_trie_find(const tt_trie *trie, const tt_node *parent, const tt_step *step);
+tt_node *tt_trie_find(tt_trie *trie, tt_node *parent, const tt_step *step);
 // Finds or adds; NULL when memory is gone.
 tt_node *tt_trie_add(tt_trie *trie, tt_node *parent, const tt_step *step);
 tt_variant *tt_node_find(const tt_node *node, const int32_t *live, int32_t count);

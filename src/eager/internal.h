@@ -18,9 +18,11 @@
 // ---- values ----
 // An immutable array on a device: a PJRT buffer, or the promise of one that a queued program will fill.
 typedef struct tt_value {
-  atomic_int refs;    // storages, queued programs, caches
-  atomic_int weak;    // tapes, and one for all refs together: they keep the description, not the buffer
-  atomic_int owners;  // storages and caches only: who may read it later than what is already queued
+  // References of storages, queued programs and caches: TT_VALUE_REF each; and weak ones, of tapes, and one for all
+  // the others together: TT_VALUE_WEAK each. These keep the description, not the buffer. One word, so that a step that
+  // needs both kinds counts once.
+  atomic_uint_fast64_t counts;
+  int32_t owners;  // storages and caches only: who may read it later than what is already queued; engine lock
   int32_t device;
   tt_dtype dtype;
   tt_shape shape;  // dims follow the struct
@@ -33,33 +35,63 @@ typedef struct tt_value {
   // let go of it.
   uint64_t stretch, died;
   int32_t number;
+  struct tt_value *next;  // among the spare ones
   int64_t dims[];
 } tt_value;
 #define TT_HELD UINT64_MAX
+#define TT_VALUE_REF UINT64_C(1)
+#define TT_VALUE_WEAK (UINT64_C(1) << 32)
 
-// A value with one reference and no owner. NULL when memory is gone.
+struct tt_engine;
+// What is freed is kept for the next of its kind, up to so many; few where a sanitizer should see what is freed.
+#ifdef __SANITIZE_ADDRESS__
+enum { TT_SPARE_LIMIT = 4 };
+#else
+enum { TT_SPARE_LIMIT = 4096 };
+#endif
+
+// A value with one reference and no owner. NULL when memory is gone. With the engine lock: from what is spare.
+tt_value *tt_value_create_locked(struct tt_engine *engine, tt_dtype dtype, const int64_t *dims, int32_t rank);
 tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank);
-void tt_value_ref(tt_value *value);
-void tt_value_unref(tt_value *value);  // NULL is allowed
-static inline void tt_value_hold_weak(tt_value *value) {
-  atomic_fetch_add_explicit(&value->weak, 1, memory_order_relaxed);
+// Takes and drops references, a sum of TT_VALUE_REF and TT_VALUE_WEAK.
+static inline void tt_value_take(tt_value *value, uint64_t counts) {
+  atomic_fetch_add_explicit(&value->counts, counts, memory_order_relaxed);
 }
-void tt_value_drop_weak(tt_value *value);
+void tt_value_drop(tt_value *value, uint64_t counts);
+void tt_value_drop_locked(struct tt_engine *engine, tt_value *value, uint64_t counts);  // to what is spare
+static inline void tt_value_ref(tt_value *value) { tt_value_take(value, TT_VALUE_REF); }
+static inline void tt_value_unref(tt_value *value) {  // NULL is allowed
+  if (value) {
+    tt_value_drop(value, TT_VALUE_REF);
+  }
+}
+// As tt_value_take, of a value that no other thread has seen yet.
+static inline void tt_value_take_new(tt_value *value, uint64_t counts) {
+  atomic_store_explicit(&value->counts, atomic_load_explicit(&value->counts, memory_order_relaxed) + counts,
+                        memory_order_relaxed);
+}
 void tt_value_give_away(tt_value *value);  // to a program: its bytes count no more
 
 // ---- storages ----
 struct tt_storage {
   int32_t device;
+  int32_t size_class;  // of its address range
   size_t nbytes;
   void *address;
   tt_value *value;  // owned; NULL: undefined. Guarded by the engine lock.
   uint64_t call;    // the last call that used it, and its slot there. Guarded by the engine lock.
   int32_t slot;
+  struct tt_storage *next;  // among the spare ones
 };
 // Replaces the value; takes ownership of one reference. Caller holds the engine lock.
 void tt_storage_set_value(tt_storage *storage, tt_value *value);
 
+// As tt_storage_create. Caller holds the engine lock.
+TT_MUST_USE tt_status *tt_storage_create_locked(struct tt_engine *engine, size_t nbytes, tt_storage **out_storage);
+
 // Address ranges: unique among the living, never readable.
+enum { TT_VSPACE_CLASSES = 160 };
+int32_t tt_vspace_class(size_t nbytes);  // one range of a class will do for another size of it
 void *tt_vspace_alloc(size_t nbytes);
 void tt_vspace_free(void *address, size_t nbytes);
 
@@ -75,6 +107,8 @@ typedef struct tt_record {
   bool compiled;                   // here, not loaded from elsewhere
   tt_pjrt_executable *executable;  // NULL: nothing to run
   tt_lowered lowered;
+  int32_t slot_params;  // how many of lowered.params are values
+  bool aliases;         // some of these may be written over
   const tt_op *op;
   char *title;                       // of a fused program: what a person would call it
   const struct tt_stretch *stretch;  // of one that is being compiled
@@ -83,17 +117,20 @@ typedef struct tt_record {
   uint64_t module_hash;  // of the module's text, where that was dumped; or 0
 } tt_record;
 void tt_record_unref(tt_record *record);
-struct tt_engine;
 // Compiles the record's module, or finds it in the compile cache: the one way to an executable.
 TT_MUST_USE tt_status *tt_record_compile(tt_record *record, const struct tt_engine *engine);
 
 // An executable holds several memory mappings, of which a process has 65,530: the cache must stay well below.
-enum { TT_OP_CACHE_LIMIT = 4096 };
+enum { TT_OP_CACHE_LIMIT = 4096, TT_RECENT_BITS = 8 };
 typedef struct tt_op_cache {
   tt_record **buckets;
   size_t bucket_count, count;
+  tt_record *recent[1 << TT_RECENT_BITS];  // by operator: what was found last
 } tt_op_cache;
 tt_record *tt_op_cache_find(const tt_op_cache *cache, const uint64_t *key, int32_t words, uint64_t hash);
+// The operator's record that was noted last, if the key is its: there is no need to hash the key then.
+tt_record *tt_op_cache_recent(tt_op_cache *cache, const tt_op *op, const uint64_t *key, int32_t words);
+void tt_op_cache_note(tt_op_cache *cache, tt_record *record);
 // Takes ownership of the record.
 TT_MUST_USE tt_status *tt_op_cache_insert(tt_op_cache *cache, tt_record *record);
 void tt_op_cache_clear(tt_op_cache *cache);
@@ -153,7 +190,7 @@ typedef struct tt_queue {
 enum { TT_CUT_WINDOW = 128, TT_CUT_NEAR = 32, TT_CUT_RING = 512 };
 typedef struct tt_cuts {
   uint64_t count;  // steps so far
-  uint64_t recent[8];
+  uint64_t recent[8], rolling;
   uint64_t hashes[TT_CUT_RING];
   uint64_t least[TT_CUT_RING];  // steps of the window, with ascending hashes
   uint32_t head, tail;
@@ -161,6 +198,7 @@ typedef struct tt_cuts {
 
 typedef struct tt_trie {
   struct tt_node **buckets;
+  struct tt_node *first;  // of the steps that begin a stretch, that which was met last; NULL: none yet
   size_t bucket_count, count;
   uint64_t generation;
   int32_t programs;  // compiled, or to be
@@ -175,15 +213,19 @@ typedef struct tt_literal {
 // A recorded call. Inputs and outputs in the order of the record's; a NULL input is the next literal, a NULL output an
 // assert.
 typedef struct tt_step {
-  tt_record *record;  // owned reference
-  bool held;          // not launched: the references to values count
+  tt_record *record;  // the op cache's, which drops none while there are steps
+  bool held;          // not launched: strong references are held, too
   tt_value **inputs, **outputs;
   bool *donate;
+  bool *counted;  // inputs to which this step has references of its own; while all steps are held, one step's will do
   tt_literal *literals;
   int32_t *sources;  // numbers of the inputs that are values
   int32_t input_count, output_count, literal_count, source_count;
-  char *label;  // owned; NULL: none
+  char *label;           // owned; NULL: none
+  size_t size;           // of all that follows
+  struct tt_step *next;  // among the spare ones
 } tt_step;
+enum { TT_STEP_SIZE = 320 };  // a step takes at least as much, so that most fit where another one was
 
 // TT_THREAD_STEPS: so short a stretch is not ended by another thread.
 enum {
@@ -206,8 +248,8 @@ typedef enum tt_cut_reason {
   TT_CUT_THREAD  // another thread goes on
 } tt_cut_reason;
 typedef struct tt_tape {
-  tt_step **steps;
-  int32_t count, capacity;
+  tt_step **steps, *spare;
+  int32_t count, capacity, spare_count;
   tt_value **values;  // by number; weak references
   int32_t value_count, value_capacity;
   uint64_t stretch;      // its number, from 1
@@ -232,9 +274,14 @@ typedef struct tt_engine {
   tt_queue queue;
   tt_tape tape;
   tt_generator *generator;
+  // Storages that were freed, with their address ranges, by size class; and the memory of values.
+  tt_storage *spare[TT_VSPACE_CLASSES];
+  tt_value *spare_values;
+  int32_t spare_count, spare_value_count;
   // memory, bytes
-  atomic_int_fast64_t allocated, allocated_peak, allocated_total, reserved, reserved_peak;
-  atomic_int_fast64_t allocation_count, free_count, oom_count;
+  atomic_int_fast64_t reserved, reserved_peak, oom_count;
+  // Written under the lock, read without.
+  atomic_int_fast64_t allocated, allocated_peak, allocated_total, allocation_count, free_count, hits;
   atomic_int_fast64_t total_mark, freed_mark, allocation_mark, free_mark, oom_mark;  // at the last reset
   int64_t limit;
 } tt_engine;
@@ -256,8 +303,7 @@ typedef struct tt_runtime {
   int32_t option_count;
   tt_generator **early_generators;  // default generators, made before there is a client
   struct {
-    atomic_int_fast64_t compiles, compile_ns, executions, hits, misses, h2d, d2h, h2d_bytes, d2h_bytes, syncs,
-        fallbacks;
+    atomic_int_fast64_t compiles, compile_ns, executions, misses, h2d, d2h, h2d_bytes, d2h_bytes, syncs, fallbacks;
   } counters;
 } tt_runtime;
 extern tt_runtime tt_the_runtime;
@@ -271,7 +317,14 @@ TT_MUST_USE tt_status *tt_engine_of(int32_t device, tt_engine **out_engine);
 static inline void tt_count(atomic_int_fast64_t *counter, int64_t by) {
   atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
 }
+// The same of what only the holder of the engine lock writes: no other processor has to be asked.
+static inline int64_t tt_count_locked(atomic_int_fast64_t *counter, int64_t by) {
+  int64_t sum = atomic_load_explicit(counter, memory_order_relaxed) + by;
+  atomic_store_explicit(counter, sum, memory_order_relaxed);
+  return sum;
+}
 void tt_memory_add(atomic_int_fast64_t *now, atomic_int_fast64_t *peak, int64_t bytes);
+void tt_allocated_add(tt_engine *engine, int64_t bytes);  // engine lock held
 
 TT_MUST_USE tt_status *tt_queue_start(tt_engine *engine);
 void tt_queue_stop(tt_engine *engine);

@@ -60,10 +60,7 @@ void tt_call_state_free(tt_call_state *s) {
 }
 
 // ---- words ----
-static bool reserve_words(tt_call_state *s, int32_t extra) {
-  if (s->word_count + extra <= s->word_capacity) {
-    return true;
-  }
+static bool grow_words(tt_call_state *s, int32_t extra) {
   int32_t capacity = 2 * s->word_capacity + extra;
   uint64_t *words = realloc(s->heap_words, sizeof *words * (size_t)capacity);
   if (!words) {
@@ -77,10 +74,18 @@ static bool reserve_words(tt_call_state *s, int32_t extra) {
   return true;
 }
 
+static inline bool reserve_words(tt_call_state *s, int32_t extra) {
+  return s->word_count + extra <= s->word_capacity || grow_words(s, extra);
+}
+
 static inline void put(tt_call_state *s, uint64_t word) { s->words[s->word_count++] = word; }
 
-static void put_all(tt_call_state *s, const int64_t *values, int32_t count) {
-  memcpy(s->words + s->word_count, values, sizeof *values * (size_t)count);
+// The loops over sizes are so short that a call of memcpy() or memcmp() would take longer.
+static inline void put_all(tt_call_state *s, const int64_t *values, int32_t count) {
+  uint64_t *word = s->words + s->word_count;
+  for (int32_t i = 0; i < count; i++) {
+    word[i] = (uint64_t)values[i];
+  }
   s->word_count += count;
 }
 
@@ -122,15 +127,18 @@ static int32_t find_slot(tt_call_state *s, const tt_tensor *t, bool *out_first) 
   return index;
 }
 
-static void put_slot(tt_call_state *s, const tt_slot *slot, const tt_tensor *t) {
-  bool same = slot->shape.rank == t->ndim && !memcmp(slot->shape.dims, t->sizes, sizeof(int64_t) * (size_t)t->ndim);
+static inline void put_slot(tt_call_state *s, const tt_slot *slot, const tt_tensor *t) {
+  bool same = slot->shape.rank == t->ndim;
+  for (int32_t i = 0; same && i < t->ndim; i++) {
+    same = slot->shape.dims[i] == t->sizes[i];
+  }
   put(s, (uint64_t)slot->defined | (uint64_t)same << 1 | (uint64_t)slot->shape.rank << 8);
   if (!same) {
     put_all(s, slot->shape.dims, slot->shape.rank);
   }
 }
 
-static tt_status *check_tensor(const tt_call_state *s, const tt_tensor *t) {
+static tt_status *refuse_tensor(const tt_call_state *s, const tt_tensor *t) {
   if (t->ndim > TT_MAX_RANK) {
     return tt_error(TT_ERR_RUNTIME, "%s(): a tensor of %d dimensions; at most %d are supported on tpu",
                     s->op->short_name, t->ndim, TT_MAX_RANK);
@@ -138,13 +146,10 @@ static tt_status *check_tensor(const tt_call_state *s, const tt_tensor *t) {
   if (tt_dtype_size((tt_dtype)t->dtype) == 0) {
     return tt_error(TT_ERR_TYPE, "%s(): an operand's dtype is not supported on tpu", s->op->short_name);
   }
-  if (t->storage && t->storage->device != s->engine->device) {
-    return tt_error(TT_ERR_RUNTIME,
-                    "%s(): Expected all tensors to be on the same device, but found at least two devices, tpu:%d and "
-                    "tpu:%d!",
-                    s->op->short_name, s->engine->device, t->storage->device);
-  }
-  return NULL;
+  return tt_error(TT_ERR_RUNTIME,
+                  "%s(): Expected all tensors to be on the same device, but found at least two devices, tpu:%d and "
+                  "tpu:%d!",
+                  s->op->short_name, s->engine->device, t->storage->device);
 }
 
 // A tensor may reach outside of its storage once that was resized, or filled from elsewhere. The value may reach
@@ -171,7 +176,11 @@ static tt_status *key_tensor(tt_call_state *s, const tt_op_arg *arg, const tt_te
     put(s, TT_ARG_NONE);
     return NULL;
   }
-  TT_TRY(check_tensor(s, t));
+  const size_t element = tt_dtype_size((tt_dtype)t->dtype);
+  if (__builtin_expect(t->ndim > TT_MAX_RANK || element == 0 || (t->storage && t->storage->device != s->engine->device),
+                       0)) {
+    return refuse_tensor(s, t);
+  }
   if (!reserve_words(s, 2 * t->ndim + 64)) {
     return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
   }
@@ -196,8 +205,7 @@ static tt_status *key_tensor(tt_call_state *s, const tt_op_arg *arg, const tt_te
                           s->op->short_name, arg->is_out ? "out=" : arg->name);
   }
   bool canonical = is_canonical(t, &numel);
-  if (canonical && t->offset == 0 && numel == slot->shape.numel &&
-      (size_t)numel * tt_dtype_size(slot->dtype) <= t->storage->nbytes) {
+  if (canonical && t->offset == 0 && numel == slot->shape.numel && (size_t)numel * element <= t->storage->nbytes) {
     out->kind = TT_VIEW_FULL;
   } else if (!lies_within(t, slot->shape.numel)) {
     return tt_error(TT_ERR_RUNTIME, "%s(): a tensor reaches outside of its storage of %zu bytes: was that resized?",
@@ -247,13 +255,16 @@ static void key_string(tt_call_state *s, const char *text) {
 static tt_status *key_arg(tt_call_state *s, int32_t i) {
   const tt_arg *arg = &s->args[i];
   const tt_op_arg *info = &s->op->args[i];
+  if (arg->tag == TT_ARG_TENSOR) {
+    return key_tensor(s, info, &arg->u.tensor, &s->tensors[s->first_tensor[i]]);
+  }
   int32_t room = 16 + 4 * (int32_t)arg->count + (arg->tag == TT_ARG_STRING ? (int32_t)strlen(arg->u.string) / 8 : 0);
   if (!reserve_words(s, room)) {
     return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
   }
   switch ((tt_arg_tag)arg->tag) {
     case TT_ARG_TENSOR:
-      return key_tensor(s, info, &arg->u.tensor, &s->tensors[s->first_tensor[i]]);
+      break;
     case TT_ARG_TENSORS:
       put(s, TT_ARG_TENSORS | (uint64_t)arg->count << 32);
       for (uint32_t j = 0; j < arg->count && !s->retype; j++) {
@@ -293,10 +304,10 @@ static tt_status *key_arg(tt_call_state *s, int32_t i) {
   return tt_error(TT_ERR_INTERNAL, "%s(): argument %d has an unknown tag", s->op->short_name, i);
 }
 
-static uint64_t hash_words(const uint64_t *words, int32_t count) {
-  uint64_t h = 0x9e3779b97f4a7c15u ^ (uint64_t)count;
-  for (int32_t i = 0; i < count; i++) {
-    h = (h ^ words[i]) * 0xff51afd7ed558ccdu;
+uint64_t tt_call_state_hash(const tt_call_state *s) {
+  uint64_t h = 0x9e3779b97f4a7c15u ^ (uint64_t)s->word_count;
+  for (int32_t i = 0; i < s->word_count; i++) {
+    h = (h ^ s->words[i]) * 0xff51afd7ed558ccdu;
     h ^= h >> 32;
   }
   return h;
@@ -314,6 +325,5 @@ tt_status *tt_call_state_key(tt_call_state *s) {
   if (s->op->rule->structure && !s->retype) {
     put(s, (uint64_t)s->op->rule->structure(s->args, s->arg_count));
   }
-  s->hash = hash_words(s->words, s->word_count);
   return NULL;
 }

@@ -21,7 +21,7 @@ typedef struct tt_call_state {
   int32_t slot_count;
   uint64_t *words;
   int32_t word_count, word_capacity;
-  uint64_t hash;
+  uint64_t hash;  // of the words; set by who looks the key up
   // A tensor whose storage's value has another element type; the key can't be made before that is mended. NULL: none.
   const tt_tensor *retype;
   bool retype_copy;  // another operand needs the value as it is: retype a copy, for this tensor alone
@@ -41,7 +41,8 @@ typedef struct tt_call_state {
 TT_MUST_USE tt_status *tt_call_state_init(tt_call_state *state, tt_op *op, const tt_arg *args, int32_t count,
                                           tt_engine *engine);
 void tt_call_state_free(tt_call_state *state);
-// Makes the key; engine lock held. May be repeated.
+// Makes the key's words; engine lock held. May be repeated.
 TT_MUST_USE tt_status *tt_call_state_key(tt_call_state *state);
+uint64_t tt_call_state_hash(const tt_call_state *state);  // of the words
 
 #endif  // TORCHTPU_EAGER_KEY_H

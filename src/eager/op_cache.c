@@ -16,8 +16,25 @@ tt_record *tt_op_cache_find(const tt_op_cache *cache, const uint64_t *key, int32
   return record;
 }
 
+static tt_record **recent_place(tt_op_cache *cache, const tt_op *op) {
+  return &cache->recent[((uint64_t)(uintptr_t)op * 0x9e3779b97f4a7c15u) >> (64 - TT_RECENT_BITS)];
+}
+
+tt_record *tt_op_cache_recent(tt_op_cache *cache, const tt_op *op, const uint64_t *key, int32_t words) {
+  tt_record *record = *recent_place(cache, op);
+  if (!record || record->op != op || record->key_words != words ||
+      memcmp(record->key, key, sizeof *key * (size_t)words) != 0) {
+    return NULL;
+  }
+  record->used = true;
+  return record;
+}
+
+void tt_op_cache_note(tt_op_cache *cache, tt_record *record) { *recent_place(cache, record->op) = record; }
+
 // Drops the records that were not used since the last sweep; programs in flight keep theirs.
 static void sweep(tt_op_cache *cache) {
+  memset(cache->recent, 0, sizeof cache->recent);
   for (size_t i = 0; i < cache->bucket_count; i++) {
     for (tt_record **at = &cache->buckets[i]; *at;) {
       tt_record *record = *at;
@@ -71,6 +88,7 @@ tt_status *tt_op_cache_insert(tt_op_cache *cache, tt_record *record) {
 }
 
 void tt_op_cache_clear(tt_op_cache *cache) {
+  memset(cache->recent, 0, sizeof cache->recent);
   for (size_t i = 0; i < cache->bucket_count; i++) {
     for (tt_record *record = cache->buckets[i], *next; record; record = next) {
       next = record->next;

@@ -43,7 +43,7 @@ static void sweep(tt_scalar_cache *cache, bool all) {
         continue;
       }
       *at = entry->next;
-      atomic_fetch_sub(&entry->value->owners, 1);
+      entry->value->owners--;
       tt_value_unref(entry->value);
       free(entry);
       cache->count--;
@@ -112,7 +112,7 @@ tt_status *tt_scalar_intern(tt_engine *engine, const unsigned char *bytes, tt_dt
   entry->dtype = dtype;
   entry->used = false;
   memcpy(entry->bytes, bytes, 16);
-  atomic_fetch_add(&entry->value->owners, 1);
+  entry->value->owners++;
   entry->next = *bucket;
   *bucket = entry;
   cache->count++;

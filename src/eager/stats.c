@@ -3,6 +3,14 @@
 #include "eager/internal.h"
 #include "eager/recompile.h"
 
+static int64_t total_hits(void) {
+  int64_t hits = 0;
+  for (int32_t i = 0; tt_runtime_ready() && i < tt_the_runtime.device_count; i++) {
+    hits += atomic_load(&tt_the_runtime.engines[i].hits);
+  }
+  return hits;
+}
+
 void tt_get_counters(tt_counters *out) {
   tt_runtime *rt = &tt_the_runtime;
   tt_cache_stats cache;
@@ -11,7 +19,7 @@ void tt_get_counters(tt_counters *out) {
       .compiles = atomic_load(&rt->counters.compiles),
       .compile_ns = atomic_load(&rt->counters.compile_ns),
       .executions = atomic_load(&rt->counters.executions),
-      .cache_hits = atomic_load(&rt->counters.hits),
+      .cache_hits = total_hits(),
       .cache_misses = atomic_load(&rt->counters.misses),
       .host_to_device = atomic_load(&rt->counters.h2d),
       .device_to_host = atomic_load(&rt->counters.d2h),
@@ -67,7 +75,9 @@ tt_status *tt_reset_peak_memory(int32_t device) {
   }
   tt_engine *engine;
   TT_TRY(tt_engine_of(device, &engine));
+  pthread_mutex_lock(&engine->lock);
   atomic_store(&engine->allocated_peak, atomic_load(&engine->allocated));
+  pthread_mutex_unlock(&engine->lock);
   atomic_store(&engine->reserved_peak, atomic_load(&engine->reserved));
   return NULL;
 }

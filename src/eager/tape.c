@@ -10,58 +10,88 @@
 static tt_status *no_memory(void) { return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory"); }
 
 // ---- steps ----
-static tt_step *allocate_step(tt_record *record) {
-  size_t inputs = 0, literals = 0, outputs = (size_t)record->lowered.output_count;
-  for (int32_t i = 0; i < record->lowered.param_count; i++) {
-    *(record->lowered.params[i].kind == TT_PARAM_SLOT ? &inputs : &literals) += 1;
-  }
-  size_t all = inputs + literals;
-  tt_step *step = malloc(sizeof *step + (all + outputs) * sizeof(tt_value *) + literals * sizeof(tt_literal) +
-                         inputs * sizeof(int32_t) + all * sizeof(bool));
-  if (!step) {
+static tt_step *allocate_step(tt_tape *tape, tt_record *record) {
+  size_t all = (size_t)record->lowered.param_count, inputs = (size_t)record->slot_params, literals = all - inputs;
+  size_t outputs = (size_t)record->lowered.output_count;
+  size_t size = sizeof(tt_step) + (all + outputs) * sizeof(tt_value *) + literals * sizeof(tt_literal) +
+                inputs * sizeof(int32_t) + 2 * all * sizeof(bool);
+  tt_step *step = size <= TT_STEP_SIZE ? tape->spare : NULL;
+  if (step) {
+    tape->spare = step->next;
+    tape->spare_count--;
+  } else if (!(step = malloc(size < TT_STEP_SIZE ? TT_STEP_SIZE : size))) {
     return NULL;
   }
-  *step = (tt_step){.record = record, .held = true, .label = tt_label_any() ? tt_label_copy() : NULL};
+  *step = (tt_step){.record = record, .held = true, .size = size, .label = tt_label_any() ? tt_label_copy() : NULL};
   step->inputs = (tt_value **)(step + 1);
   step->outputs = step->inputs + all;
   step->literals = (tt_literal *)(step->outputs + outputs);
   step->sources = (int32_t *)(step->literals + literals);
   step->donate = (bool *)(step->sources + inputs);
-  atomic_fetch_add_explicit(&record->refs, 1, memory_order_relaxed);
+  step->counted = step->donate + all;
   return step;
 }
 
+static void drop_values(tt_engine *engine, tt_step *step, uint64_t counts) {
+  for (int32_t i = 0; i < step->input_count; i++) {
+    if (step->counted[i]) {
+      tt_value_drop_locked(engine, step->inputs[i], counts);
+    }
+  }
+  for (int32_t i = 0; i < step->output_count; i++) {
+    if (step->outputs[i]) {
+      tt_value_drop_locked(engine, step->outputs[i], counts);
+    }
+  }
+}
+
+// From here on no step relies on another one's references.
+static void count_all(tt_tape *tape) {
+  for (int32_t i = 0; i < tape->count; i++) {
+    tt_step *step = tape->steps[i];
+    for (int32_t k = 0; k < step->input_count; k++) {
+      if (step->inputs[k] && !step->counted[k]) {
+        tt_value_take(step->inputs[k], step->held ? TT_VALUE_REF + TT_VALUE_WEAK : TT_VALUE_WEAK);
+        step->counted[k] = true;
+      }
+    }
+  }
+}
+
 // What holds values lets go of them; the weak references stay.
-static void drop_strong(tt_step *step) {
-  for (int32_t i = 0; step->held && i < step->input_count + step->output_count; i++) {
-    tt_value_unref(i < step->input_count ? step->inputs[i] : step->outputs[i - step->input_count]);
+static void drop_strong(tt_engine *engine, tt_step *step) {
+  if (step->held) {
+    drop_values(engine, step, TT_VALUE_REF);
   }
   step->held = false;
 }
 
-static void free_step(tt_step *step) {
-  drop_strong(step);
-  for (int32_t i = 0; i < step->input_count + step->output_count; i++) {
-    tt_value *value = i < step->input_count ? step->inputs[i] : step->outputs[i - step->input_count];
-    if (value) {
-      tt_value_drop_weak(value);
-    }
-  }
-  tt_record_unref(step->record);
+static void free_step(tt_engine *engine, tt_step *step) {
+  tt_tape *tape = &engine->tape;
+  drop_values(engine, step, step->held ? TT_VALUE_REF + TT_VALUE_WEAK : TT_VALUE_WEAK);
   free(step->label);
-  free(step);
+  if (step->size <= TT_STEP_SIZE && tape->spare_count < TT_SPARE_LIMIT) {
+    step->next = tape->spare;
+    tape->spare = step;
+    tape->spare_count++;
+  } else {
+    free(step);
+  }
 }
 
 static tt_status *fill_step(const tt_call_state *s, tt_record *record, tt_step *step) {
+  const tt_tape *tape = &s->engine->tape;
   for (int32_t i = 0; i < record->lowered.param_count; i++) {
     const tt_param *param = &record->lowered.params[i];
     tt_value *value = NULL;
-    step->donate[i] = false;
+    step->donate[i] = step->counted[i] = false;
     if (param->kind == TT_PARAM_SLOT) {
       value = s->storages[param->index]->value;
-      tt_value_ref(value);
-      tt_value_hold_weak(value);
-      if (param->aliased && atomic_load(&value->owners) == 1) {
+      if (!tape->holding || value->stretch != tape->stretch) {
+        tt_value_take(value, TT_VALUE_REF + TT_VALUE_WEAK);
+        step->counted[i] = true;
+      }
+      if (param->aliased && value->owners == 1) {
         step->donate[i] = true;
         tt_value_give_away(value);
       }
@@ -77,12 +107,12 @@ static tt_status *fill_step(const tt_call_state *s, tt_record *record, tt_step *
     const tt_output *output = &record->lowered.outputs[i];
     tt_value *value = NULL;
     if (output->kind != TT_OUTPUT_ASSERT) {
-      value = tt_value_create(s->engine->device, (tt_dtype)output->dtype, output->dims, output->rank);
+      value = tt_value_create_locked(s->engine, (tt_dtype)output->dtype, output->dims, output->rank);
       if (!value) {
         return no_memory();
       }
       value->sequence = TT_HELD;
-      tt_value_hold_weak(value);
+      tt_value_take_new(value, TT_VALUE_WEAK);
     }
     step->outputs[step->output_count++] = value;
   }
@@ -147,12 +177,16 @@ static void launch_step(tt_engine *engine, tt_step *step) {
     task->output_count = step->output_count;
     push(engine, task, step->record);
   }
-  drop_strong(step);
+  drop_strong(engine, step);
 }
 
 static void launch_held(tt_engine *engine) {
   tt_tape *tape = &engine->tape;
-  for (int32_t i = 0; i < tape->count; i++) {
+  if (tape->holding) {
+    count_all(tape);
+  }
+  // What came before the last step was launched before, if anything was.
+  for (int32_t i = tape->holding || !tape->count ? 0 : tape->count - 1; i < tape->count; i++) {
     if (tape->steps[i]->held) {
       launch_step(engine, tape->steps[i]);
     }
@@ -191,7 +225,7 @@ static tt_status *take_program_inputs(tt_engine *engine, const tt_record *progra
     if (param->kind == TT_PARAM_SLOT) {
       tt_value *value = engine->tape.values[param->index];
       tt_value_ref(task->inputs[i] = value);
-      task->donate[i] = param->aliased && atomic_load(&value->owners) == 0;
+      task->donate[i] = param->aliased && value->owners == 0;
     } else {
       TT_TRY(pack_value(engine, param, &task->inputs[i]));
     }
@@ -252,7 +286,7 @@ static int32_t find_live(const tt_tape *tape, int32_t count, uint64_t at, int32_
   for (int32_t i = 0; i < count; i++) {
     for (int32_t k = 0; k < tape->steps[i]->output_count; k++) {
       const tt_value *value = tape->steps[i]->outputs[k];
-      if (value && (atomic_load(&value->owners) > 0 || value->died > at)) {
+      if (value && (value->owners > 0 || value->died > at)) {
         out[live++] = value->number;
       }
     }
@@ -326,9 +360,13 @@ static bool number_step(tt_tape *tape, tt_step *step) {
 }
 
 // Forgets the first `count` steps; the others begin a new stretch.
-static void restart(tt_tape *tape, int32_t count) {
+static void restart(tt_engine *engine, int32_t count) {
+  tt_tape *tape = &engine->tape;
+  if (count < tape->count && tape->holding) {
+    count_all(tape);
+  }
   for (int32_t i = 0; i < count; i++) {
-    free_step(tape->steps[i]);
+    free_step(engine, tape->steps[i]);
   }
   tape->count -= count;
   memmove(tape->steps, tape->steps + count, sizeof(tt_step *) * (size_t)tape->count);
@@ -376,7 +414,7 @@ static void finish(tt_engine *engine, int32_t count, tt_cut_reason reason) {
   } else {
     launch_held(engine);
   }
-  restart(tape, count);
+  restart(engine, count);
   count = walk(tape);
   if (count) {
     finish(engine, count, tape->node->ends);
@@ -401,7 +439,7 @@ static void launch_complete(tt_engine *engine) {
     if (variant && variant->state == TT_VARIANT_READY) {
       note_cut(tape->node->ends);
       launch_program(engine, variant->program);
-      restart(tape, tape->count);
+      restart(engine, tape->count);
     }
     free(live);
   }
@@ -452,7 +490,7 @@ static void publish(const tt_call_state *s, const tt_step *step, tt_results *out
   for (int32_t i = 0; i < step->output_count; i++) {
     const tt_output *output = &step->record->lowered.outputs[i];
     if (step->outputs[i]) {
-      tt_value_ref(step->outputs[i]);
+      tt_value_take_new(step->outputs[i], TT_VALUE_REF);
       tt_storage_set_value(output->kind == TT_OUTPUT_RESULT ? out->storages[output->index] : s->storages[output->index],
                            step->outputs[i]);
     }
@@ -499,14 +537,14 @@ tt_status *tt_tape_record(const tt_call_state *s, tt_record *record, tt_results 
     tape->stretch = 1;
     tape->holding = tape->known = true;
   }
-  tt_step *step = allocate_step(record);
+  tt_step *step = allocate_step(tape, record);
   tt_status *status = step ? fill_step(s, record, step) : no_memory();
   if (!status && !append(tape, step)) {
     status = no_memory();
   }
   if (status) {
     if (step) {
-      free_step(step);
+      free_step(engine, step);
     }
     return status;
   }

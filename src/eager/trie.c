@@ -10,18 +10,30 @@ static uint64_t hash_step(const tt_node *parent, const tt_step *step) {
   return tt_hash_bytes(step->sources, sizeof *step->sources * (size_t)step->source_count, hash);
 }
 
+static bool is_step(const tt_node *node, const tt_step *step) {
+  bool same = node->record == step->record && node->source_count == step->source_count;
+  for (int32_t i = 0; same && i < step->source_count; i++) {
+    same = node->sources[i] == step->sources[i];
+  }
+  return same;
+}
+
 static tt_node *find(const tt_trie *trie, const tt_node *parent, const tt_step *step, uint64_t hash) {
   tt_node *node = trie->bucket_count ? trie->buckets[hash & (trie->bucket_count - 1)] : NULL;
-  while (node && (node->hash != hash || node->parent != parent || node->record != step->record ||
-                  node->source_count != step->source_count ||
-                  memcmp(node->sources, step->sources, sizeof *step->sources * (size_t)step->source_count) != 0)) {
+  while (node && (node->hash != hash || node->parent != parent || !is_step(node, step))) {
     node = node->next;
   }
   return node;
 }
 
-tt_node *tt_trie_find(const tt_trie *trie, const tt_node *parent, const tt_step *step) {
-  return find(trie, parent, step, hash_step(parent, step));
+tt_node *tt_trie_find(tt_trie *trie, tt_node *parent, const tt_step *step) {
+  tt_node **last = parent ? &parent->last : &trie->first;
+  if (!*last || !is_step(*last, step)) {
+    tt_node *node = find(trie, parent, step, hash_step(parent, step));
+    *last = node ? node : *last;
+    return node;
+  }
+  return *last;
 }
 
 static bool grow(tt_trie *trie) {

@@ -7,8 +7,9 @@
 #include "eager/internal.h"
 
 // ---- values ----
-tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank) {
-  tt_value *value = malloc(sizeof *value + sizeof(int64_t) * (size_t)(rank ? rank : 1));
+enum { SPARE_RANK = 5 };  // a value has room for as many sizes at least, so that most fit where another one was
+
+static tt_value *init_value(tt_value *value, tt_engine *engine, tt_dtype dtype, const int64_t *dims, int32_t rank) {
   if (!value) {
     return NULL;
   }
@@ -17,48 +18,85 @@ tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, i
     value->dims[i] = dims[i];
     numel *= dims[i];
   }
-  atomic_init(&value->refs, 1);
-  atomic_init(&value->weak, 1);
-  atomic_init(&value->owners, 0);
+  atomic_init(&value->counts, TT_VALUE_REF + TT_VALUE_WEAK);
   atomic_init(&value->donated, false);
-  value->device = device;
+  value->owners = 0;
+  value->device = engine->device;
   value->dtype = dtype;
   value->shape = (tt_shape){rank, value->dims, numel};
   value->nbytes = (size_t)numel * tt_dtype_size(dtype);
   value->sequence = value->stretch = value->died = 0;
   value->buffer = NULL;
   value->error = NULL;
-  tt_engine *engine = &tt_the_runtime.engines[device];
   tt_memory_add(&engine->reserved, &engine->reserved_peak, (int64_t)value->nbytes);
   return value;
 }
 
-void tt_value_ref(tt_value *value) { atomic_fetch_add_explicit(&value->refs, 1, memory_order_relaxed); }
+static tt_value *allocate_value(int32_t rank) {
+  return malloc(sizeof(tt_value) + sizeof(int64_t) * (size_t)(rank > SPARE_RANK ? rank : SPARE_RANK));
+}
 
-void tt_value_unref(tt_value *value) {
-  if (!value || atomic_fetch_sub_explicit(&value->refs, 1, memory_order_acq_rel) != 1) {
-    return;
+tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank) {
+  return init_value(allocate_value(rank), &tt_the_runtime.engines[device], dtype, dims, rank);
+}
+
+tt_value *tt_value_create_locked(tt_engine *engine, tt_dtype dtype, const int64_t *dims, int32_t rank) {
+  tt_value *spare = rank <= SPARE_RANK ? engine->spare_values : NULL;
+  if (spare) {
+    engine->spare_values = spare->next;
+    engine->spare_value_count--;
   }
+  return init_value(spare ? spare : allocate_value(rank), engine, dtype, dims, rank);
+}
+
+// Nobody needs the array any more.
+static void release_array(tt_value *value) {
   if (value->buffer && !atomic_load(&tt_the_runtime.stopped)) {
     tt_pjrt_buffer_free(tt_the_runtime.client, value->buffer);
   }
   tt_status_free(value->error);
-  if (!atomic_load(&value->donated)) {
+  if (!atomic_load_explicit(&value->donated, memory_order_relaxed)) {
     tt_engine *engine = &tt_the_runtime.engines[value->device];
     tt_memory_add(&engine->reserved, NULL, -(int64_t)value->nbytes);
   }
-  tt_value_drop_weak(value);
 }
 
-void tt_value_give_away(tt_value *value) {
-  if (!atomic_exchange(&value->donated, true)) {
-    tt_memory_add(&tt_the_runtime.engines[value->device].reserved, NULL, -(int64_t)value->nbytes);
+// Whether nothing needs the value's memory any more.
+static inline bool drop(tt_value *value, uint64_t counts) {
+  uint64_t left = atomic_fetch_sub_explicit(&value->counts, counts, memory_order_acq_rel) - counts;
+  if ((uint32_t)counts && !(uint32_t)left) {
+    release_array(value);
+    if (left != TT_VALUE_WEAK) {
+      left = atomic_fetch_sub_explicit(&value->counts, TT_VALUE_WEAK, memory_order_acq_rel);
+    }
+    left -= TT_VALUE_WEAK;
+  }
+  return !left;
+}
+
+void tt_value_drop(tt_value *value, uint64_t counts) {
+  if (drop(value, counts)) {
+    free(value);
   }
 }
 
-void tt_value_drop_weak(tt_value *value) {
-  if (atomic_fetch_sub_explicit(&value->weak, 1, memory_order_acq_rel) == 1) {
+void tt_value_drop_locked(tt_engine *engine, tt_value *value, uint64_t counts) {
+  if (!drop(value, counts)) {
+    return;
+  }
+  if (engine->spare_value_count >= TT_SPARE_LIMIT) {
     free(value);
+    return;
+  }
+  value->next = engine->spare_values;
+  engine->spare_values = value;
+  engine->spare_value_count++;
+}
+
+void tt_value_give_away(tt_value *value) {
+  if (!atomic_load_explicit(&value->donated, memory_order_relaxed)) {
+    atomic_store_explicit(&value->donated, true, memory_order_relaxed);
+    tt_memory_add(&tt_the_runtime.engines[value->device].reserved, NULL, -(int64_t)value->nbytes);
   }
 }
 
@@ -73,10 +111,16 @@ void tt_memory_add(atomic_int_fast64_t *now, atomic_int_fast64_t *peak, int64_t 
   }
 }
 
+void tt_allocated_add(tt_engine *engine, int64_t bytes) {
+  int64_t now = tt_count_locked(&engine->allocated, bytes);
+  if (now > atomic_load_explicit(&engine->allocated_peak, memory_order_relaxed)) {
+    atomic_store_explicit(&engine->allocated_peak, now, memory_order_relaxed);
+  }
+}
+
 // ---- address ranges ----
 // Classes of 512 bytes times a power of two, with quarter steps, taken from one reserved range that no page backs.
 // A freed range is reused before a new one is cut.
-enum { VSPACE_CLASSES = 160 };
 static const size_t VSPACE_SIZE = (size_t)1 << 44;
 
 typedef struct free_range {
@@ -87,27 +131,36 @@ typedef struct free_range {
 static struct {
   pthread_mutex_t lock;
   char *base, *next, *end;
-  free_range *free[VSPACE_CLASSES], *spare;
+  free_range *free[TT_VSPACE_CLASSES], *spare;
 } vspace = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static int32_t size_class(size_t nbytes, size_t *out_size) {
-  size_t step = 512;
-  int32_t class = 0;
-  size_t size = 512;
-  while (size < nbytes && class < VSPACE_CLASSES - 1) {
-    step = class % 4 == 0 && class ? step * 2 : step;
-    size += step;
-    class++;
+  // Class 4 k + i has 512 ((4 + i) 2^k - 3) bytes, i from 1 to 4, and class 0 has 512.
+  const size_t steps = nbytes > 512 ? (nbytes - 513) / 512 + 1 : 0;
+  if (!steps) {
+    *out_size = 512;
+    return 0;
   }
-  *out_size = size;
-  return class;
+  int32_t k = 63 - __builtin_clzll((steps + 3) / 4);
+  size_t i = (steps - 4 * (((size_t)1 << k) - 1) + ((size_t)1 << k) - 1) >> k;
+  if (4 * k + (int32_t)i >= TT_VSPACE_CLASSES) {
+    k = (TT_VSPACE_CLASSES - 2) / 4;
+    i = (TT_VSPACE_CLASSES - 1) - 4 * (size_t)k;
+  }
+  *out_size = 512 * (((4 + i) << k) - 3);
+  return 4 * k + (int32_t)i;
+}
+
+int32_t tt_vspace_class(size_t nbytes) {
+  size_t size;
+  return size_class(nbytes, &size);
 }
 
 static bool reserve_space(void) {
   if (vspace.base) {
     return true;
   }
-  for (size_t size = VSPACE_SIZE; size >= (size_t)1 << 36; size /= 4) {
+  for (size_t size = VSPACE_SIZE; size >= (size_t)1 << 30; size /= 4) {
     void *base = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base != MAP_FAILED) {
       vspace.base = vspace.next = base;
@@ -156,7 +209,7 @@ void tt_vspace_free(void *address, size_t nbytes) {
 
 // ---- storages ----
 static void disown(tt_value *value) {
-  if (atomic_fetch_sub_explicit(&value->owners, 1, memory_order_relaxed) == 1) {
+  if (--value->owners == 0) {
     value->died = tt_the_runtime.engines[value->device].tape.recorded;
   }
 }
@@ -164,7 +217,7 @@ static void disown(tt_value *value) {
 void tt_storage_set_value(tt_storage *storage, tt_value *value) {
   tt_value *old = storage->value;
   if (value) {
-    atomic_fetch_add_explicit(&value->owners, 1, memory_order_relaxed);
+    value->owners++;
   }
   storage->value = value;
   if (old) {
@@ -186,26 +239,45 @@ tt_status *tt_allocation_check(tt_engine *engine, size_t nbytes) {
                   (double)allocated / 1048576);
 }
 
+static tt_storage *make_storage(size_t nbytes) {
+  tt_storage *storage = malloc(sizeof *storage);
+  void *address = storage ? tt_vspace_alloc(nbytes) : NULL;
+  if (!address) {
+    free(storage);
+    return NULL;
+  }
+  storage->address = address;
+  return storage;
+}
+
+tt_status *tt_storage_create_locked(tt_engine *engine, size_t nbytes, tt_storage **out_storage) {
+  *out_storage = NULL;
+  TT_TRY(tt_allocation_check(engine, nbytes));
+  size_t size;
+  int32_t class = size_class(nbytes, &size);
+  tt_storage *storage = engine->spare[class];
+  if (storage && size >= nbytes) {
+    engine->spare[class] = storage->next;
+    engine->spare_count--;
+  } else if (!(storage = make_storage(nbytes))) {
+    return tt_error(TT_ERR_OUT_OF_MEMORY, "no address space for %zu bytes on tpu:%d", nbytes, engine->device);
+  }
+  *storage = (tt_storage){.device = engine->device, .size_class = class, .nbytes = nbytes, .address = storage->address};
+  tt_allocated_add(engine, (int64_t)nbytes);
+  tt_count_locked(&engine->allocated_total, (int64_t)nbytes);
+  tt_count_locked(&engine->allocation_count, 1);
+  *out_storage = storage;
+  return NULL;
+}
+
 tt_status *tt_storage_create(int32_t device, size_t nbytes, tt_storage **out_storage) {
   *out_storage = NULL;
   tt_engine *engine;
   TT_TRY(tt_engine_of(device, &engine));
-  TT_TRY(tt_allocation_check(engine, nbytes));
-  tt_storage *storage = malloc(sizeof *storage);
-  void *address = tt_vspace_alloc(nbytes);
-  if (!storage || !address) {
-    free(storage);
-    if (address) {
-      tt_vspace_free(address, nbytes);
-    }
-    return tt_error(TT_ERR_OUT_OF_MEMORY, "no address space for %zu bytes on tpu:%d", nbytes, device);
-  }
-  *storage = (tt_storage){.device = engine->device, .nbytes = nbytes, .address = address};
-  tt_memory_add(&engine->allocated, &engine->allocated_peak, (int64_t)nbytes);
-  tt_count(&engine->allocated_total, (int64_t)nbytes);
-  tt_count(&engine->allocation_count, 1);
-  *out_storage = storage;
-  return NULL;
+  pthread_mutex_lock(&engine->lock);
+  tt_status *status = tt_storage_create_locked(engine, nbytes, out_storage);
+  pthread_mutex_unlock(&engine->lock);
+  return status;
 }
 
 void tt_storage_free(tt_storage *storage) {
@@ -219,13 +291,21 @@ void tt_storage_free(tt_storage *storage) {
     disown(value);
     tt_tape_disowned(engine);
   }
+  tt_allocated_add(engine, -(int64_t)storage->nbytes);
+  tt_count_locked(&engine->free_count, 1);
+  bool spare = engine->spare_count < TT_SPARE_LIMIT;
+  if (spare) {
+    storage->next = engine->spare[storage->size_class];
+    engine->spare[storage->size_class] = storage;
+    engine->spare_count++;
+  }
   pthread_mutex_unlock(&engine->lock);
   tt_explain_place();
   tt_value_unref(value);
-  tt_memory_add(&engine->allocated, NULL, -(int64_t)storage->nbytes);
-  tt_count(&engine->free_count, 1);
-  tt_vspace_free(storage->address, storage->nbytes);
-  free(storage);
+  if (!spare) {
+    tt_vspace_free(storage->address, storage->nbytes);
+    free(storage);
+  }
 }
 
 void *tt_storage_address(const tt_storage *storage) { return storage->address; }

@@ -153,8 +153,16 @@ static tt_number read_host_scalar(const at::Tensor &tensor) {
 }
 
 tt_tensor describe(const at::Tensor &tensor, const char *op) {
+  tt_tensor out;
+  describe(tensor, op, out);
+  return out;
+}
+
+void describe(const at::Tensor &tensor, const char *op, tt_tensor &out) {
   c10::TensorImpl *impl = tensor.unsafeGetTensorImpl();
-  tt_tensor out{};
+  out.storage = nullptr;
+  out.offset = 0;
+  out.is_none = out.is_wrapped = false;
   auto sizes = impl->sizes();
   out.sizes = sizes.data();
   out.strides = impl->strides().data();
@@ -164,14 +172,13 @@ tt_tensor describe(const at::Tensor &tensor, const char *op) {
     out.offset = impl->storage_offset();
     out.storage = storage_of(tensor);
     TORCH_CHECK(out.storage, op, "(): a tpu tensor whose storage holds nothing");
-    return out;
+    return;
   }
   TORCH_CHECK(impl->device_type() == c10::DeviceType::CPU && sizes.empty(), op,
               "(): Expected all tensors to be on the same device, but found at least two devices, tpu:0 and ",
               tensor.device(), "! Move the operand of sizes ", sizes, " with .to(\"tpu\")");
   out.is_wrapped = impl->is_wrapped_number();
   out.host = read_host_scalar(tensor);
-  return out;
 }
 
 c10::DataPtr make_data_ptr(tt_storage *storage) {

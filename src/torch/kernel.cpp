@@ -200,6 +200,18 @@ std::unique_ptr<Kernel> Kernel::create(const std::string &rule, const c10::Opera
   return kernel;
 }
 
+// A result that is a new tensor; undefined if it is none.
+static at::Tensor take_new(tt_results &results, int32_t i) {
+  const tt_result &result = results.results[i];
+  if (result.kind != TT_RESULT_NEW) {
+    return at::Tensor();
+  }
+  tt_storage *storage = results.storages[i];
+  results.storages[i] = nullptr;
+  return make_tensor(storage, to_scalar_type(result.dtype), {result.sizes, static_cast<size_t>(result.ndim)},
+                     {result.strides, static_cast<size_t>(result.ndim)});
+}
+
 // One call: the arguments described, and what the descriptions borrow.
 struct Call {
   const Kernel &kernel;
@@ -297,7 +309,7 @@ struct Call {
       return;
     }
     out.tag = TT_ARG_TENSOR;
-    out.u.tensor = describe(tensor, kernel.name_.c_str());
+    describe(tensor, kernel.name_.c_str(), out.u.tensor);
     if (device < 0 && out.u.tensor.storage) {
       device = tt_storage_device(out.u.tensor.storage);
     }
@@ -441,12 +453,8 @@ struct Call {
   at::Tensor take(tt_results &results, int32_t i) {
     const tt_result &result = results.results[i];
     switch (result.kind) {
-      case TT_RESULT_NEW: {
-        tt_storage *storage = results.storages[i];
-        results.storages[i] = nullptr;
-        return make_tensor(storage, to_scalar_type(result.dtype), {result.sizes, static_cast<size_t>(result.ndim)},
-                           {result.strides, static_cast<size_t>(result.ndim)});
-      }
+      case TT_RESULT_NEW:
+        return take_new(results, i);
       case TT_RESULT_ALIAS:
         return value(static_cast<size_t>(result.alias)).toTensor();
       default:
@@ -518,6 +526,21 @@ bool Kernel::dot_lazily(Stack &stack) const {
   stack.resize(stack.size() - 2);
   stack.emplace_back((name_ == "dot" ? x.conj() : x).dot(y.conj()).conj());
   return true;
+}
+
+bool Kernel::is_simple() const {
+  return !is_fill_ && !is_scatter_ && !is_dot_ && indices_ < 0 && total_ < 0 && tt_op_mutated_list(op_) < 0;
+}
+
+void Kernel::call_boxed(Stack &stack) const { Call(*this, stack).run(); }
+
+at::Tensor Kernel::call_for_one(const tt_arg *args, int32_t count, int32_t device) const {
+  sync_default_dtype();
+  tt_results results;
+  check(tt_call(op_, args, count, device, &results));
+  at::Tensor out = results.count ? take_new(results, 0) : at::Tensor();
+  tt_results_release(&results);
+  return out;
 }
 
 // A fill of an expanded tensor fills what was expanded: `self` is narrowed to that, and given back as it was.

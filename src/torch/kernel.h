@@ -18,6 +18,13 @@ class Kernel final : public c10::OperatorKernel {
 
   void operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, torch::jit::Stack *stack);
 
+  const std::string &name() const { return name_; }
+  // Whether operator() does no more than call_boxed().
+  bool is_simple() const;
+  void call_boxed(torch::jit::Stack &stack) const;
+  // A call whose arguments are described already, of a form that gives one new tensor.
+  at::Tensor call_for_one(const tt_arg *args, int32_t count, int32_t device) const;
+
  private:
   struct Arg {
     tt_arg_kind kind;

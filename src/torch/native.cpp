@@ -13,6 +13,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/clone.h>
+#include <ATen/ops/copy_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/eq.h>
@@ -27,6 +28,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
 
+#include "direct.h"
 #include "internal_ops.h"
 #include "shim.h"
 #include "torchtpu/observe.h"
@@ -241,12 +243,16 @@ void copy_to_host(const Tensor &source, const Tensor &destination) {
   }
 }
 
+void copy_memory(const Tensor &from, const Tensor &to) {
+  tt_tensor from_description = describe(from, "copy_"), to_description = describe(to, "copy_");
+  check(tt_copy(&to_description, &from_description));
+}
+
 void copy_on_device(const Tensor &source, const Tensor &destination) {
   at::assert_no_internal_overlap(destination);
   at::assert_no_partial_overlap(destination, source);
   Tensor from = physical(source), to = physical(destination);
-  tt_tensor from_description = describe(from, "copy_"), to_description = describe(to, "copy_");
-  check(tt_copy(&to_description, &from_description));
+  copy_memory(from, to);
   apply_bits(to, source.is_conj() != destination.is_conj(), source.is_neg() != destination.is_neg());
 }
 
@@ -288,6 +294,20 @@ Tensor copy_from(const Tensor &source, const Tensor &destination, bool) {
     copy_to_device(source, destination);
   }
   return destination;
+}
+
+// What PyTorch's own copy_ comes to between tensors of the device, which asks the dispatcher for `_copy_from`.
+Tensor &copy(Tensor &self, const Tensor &source, bool non_blocking) {
+  if (C10_UNLIKELY(!is_plain(self) || !is_plain(source))) {
+    return at::native::copy_(self, source, non_blocking);
+  }
+  check_shapes(source, self);
+  if (C10_LIKELY(!same_data(source, self))) {
+    at::assert_no_internal_overlap(self);
+    at::assert_no_partial_overlap(self, source);
+    copy_memory(source, self);
+  }
+  return self;
 }
 
 Tensor copy_from_and_resize(const Tensor &source, const Tensor &destination) {
@@ -387,6 +407,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_", TORCH_FN(set_empty));
   m.impl("is_set_to", TORCH_FN(is_set_to));
   m.impl("_has_compatible_shallow_copy_type", TORCH_FN(compatible));
+  m.impl("copy_", TORCH_FN(copy));
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "kernel.h"
+#include "direct.h"
 
 namespace torchtpu {
 namespace {
@@ -112,8 +112,9 @@ class Registrar {
     }
     auto kernel = Kernel::create(rule, handle);
     if (kernel) {
+      auto function = direct_function(kernel, schema);
       library_.impl(name.substr(name.find("::") + 2).c_str(),
-                    torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+                    function ? std::move(*function) : torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
     }
   }
 

@@ -27,6 +27,7 @@ tt_storage *storage_of(const at::Tensor &tensor);
 // Describes a tensor; the sizes and strides are borrowed from it. A 0-d CPU tensor gives its value; any other device
 // is an error that names `op`.
 tt_tensor describe(const at::Tensor &tensor, const char *op);
+void describe(const at::Tensor &tensor, const char *op, tt_tensor &out);  // where it is needed, without a copy
 
 c10::Allocator *allocator();
 // A DataPtr that owns the storage handle.
