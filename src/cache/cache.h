@@ -31,6 +31,7 @@ void tt_cache_config_free(tt_cache_config *config);
 TT_MUST_USE tt_status *tt_cache_open(const tt_cache_config *config, const tt_pjrt_plugin *plugin,
                                      tt_pjrt_client *client, tt_cache **out_cache);
 void tt_cache_free(tt_cache *cache);  // NULL is allowed
+bool tt_cache_is_on(const tt_cache *cache);
 // From now on nobody waits for another process, which may be what keeps this one from exiting.
 void tt_cache_stop(tt_cache *cache);  // NULL is allowed
 
@@ -42,10 +43,19 @@ typedef struct tt_cache_outcome {
 } tt_cache_outcome;
 const char *tt_cache_source_name(tt_cache_source source);  // "compiled", "disk cache", "shared cache"
 
+typedef struct tt_cache_module {
+  const char *mlir;
+  size_t size;
+  const char *labelled;  // the same with locations, which is what is compiled; not in the key. NULL: `mlir`
+  const tt_pjrt_compile_options *options;
+  int32_t device;
+} tt_cache_module;
 // As tt_pjrt_compile(), by way of the cache. The only errors are the compiler's.
-TT_MUST_USE tt_status *tt_cache_compile(tt_cache *cache, const char *mlir, size_t size,
-                                        const tt_pjrt_compile_options *options, int32_t device,
+TT_MUST_USE tt_status *tt_cache_compile(tt_cache *cache, const tt_cache_module *module,
                                         tt_pjrt_executable **out_executable, tt_cache_outcome *out_outcome);
+// Loads it, where it is in a directory. False: it isn't.
+bool tt_cache_load(tt_cache *cache, const tt_cache_module *module, tt_pjrt_executable **out_executable,
+                   tt_cache_outcome *out_outcome);
 
 typedef struct tt_cache_stats {
   int64_t disk_hits, shared_hits;

@@ -7,36 +7,51 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "eager/explain.h"
+#include "eager/fused.h"
 #include "eager/key.h"
 #include "eager/label.h"
 #include "eager/number.h"
 #include "eager/recompile.h"
 
 // ---- building a record ----
-tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
+// Through the cache; once more where an option turns out to be unknown.
+static tt_status *compile(tt_record *record, int32_t device, const char *labelled, tt_cache_outcome *out_outcome) {
+  for (;;) {
+    tt_pjrt_compile_options options = tt_options();
+    tt_cache_module module = {record->lowered.text, strlen(record->lowered.text), labelled, &options, device};
+    tt_status *status = tt_cache_compile(tt_the_runtime.cache, &module, &record->executable, out_outcome);
+    if (!status || !tt_options_drop(&options, status)) {
+      return status;
+    }
+    tt_status_free(status);
+  }
+}
+
+static tt_status *compile_in_turn(tt_record *record, int32_t device, const char *labelled,
+                                  tt_cache_outcome *out_outcome) {
+  if (record->stretch) {
+    return compile(record, device, labelled, out_outcome);
+  }
+  tt_compile_scope scope;
+  tt_foreground_begin(&scope);
+  tt_status *status = compile(record, device, labelled, out_outcome);
+  tt_foreground_end(&scope, !status && out_outcome->source == TT_CACHE_COMPILED);
+  return status;
+}
+
+// Notes where the executable came from, and checks it.
+static tt_status *accept(tt_record *record, const tt_cache_outcome *outcome) {
   tt_runtime *rt = &tt_the_runtime;
-  tt_pjrt_compile_options options = {rt->option_names, rt->option_values, rt->option_count};
-  char *labelled = record->stretch ? tt_stretch_label_text(record->stretch, record->lowered.text)
-                                   : tt_label_text(record->lowered.text, record->op->short_name);
-  const char *text = labelled ? labelled : record->lowered.text;
-  TT_LOG(DEBUG, "%s\n%s", record->op->name, text);
-  tt_dump_module(record, text);
-  int64_t profiled = tt_profile_now();
-  tt_cache_outcome outcome;
-  tt_status *status =
-      tt_cache_compile(rt->cache, text, strlen(text), &options, engine->device, &record->executable, &outcome);
-  free(labelled);
-  tt_profile_add(TT_ACTIVITY_COMPILE, record->title ? record->title : record->op->name, engine->device, profiled, 0);
-  record->compiled = outcome.source == TT_CACHE_COMPILED;
+  record->compiled = outcome->source == TT_CACHE_COMPILED;
   if (record->compiled) {
     tt_count(&rt->counters.compiles, 1);
-    tt_count(&rt->counters.compile_ns, outcome.compile_ns);
-    tt_explain_note(TT_NOTE_COMPILE, record->op->name, outcome.compile_ns);
+    tt_count(&rt->counters.compile_ns, outcome->compile_ns);
+    tt_explain_note(TT_NOTE_COMPILE, record->op->name, outcome->compile_ns);
   }
-  TT_LOG(DEBUG, "%s: %s in %.1f ms", record->op->name, tt_cache_source_name(outcome.source),
-         (double)(outcome.compile_ns + outcome.load_ns) / 1e6);
-  if (status) {
-    return tt_status_prefix(status, "compiling %s", record->op->name);
+  TT_LOG(DEBUG, "%s: %s in %.1f ms", record->op->name, tt_cache_source_name(outcome->source),
+         (double)(outcome->compile_ns + outcome->load_ns) / 1e6);
+  if (!record->executable) {
+    return NULL;  // compiling failed
   }
   if (tt_pjrt_executable_result_count(record->executable) != record->lowered.output_count) {
     return tt_error(TT_ERR_INTERNAL, "%s: the compiled program has %d results where %d were built", record->op->name,
@@ -44,6 +59,34 @@ tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
   }
   record->temp_bytes = tt_pjrt_executable_temp_bytes(record->executable);
   return NULL;
+}
+
+tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
+  char *labelled = record->stretch ? tt_stretch_label_text(record->stretch, record->lowered.text)
+                                   : tt_label_text(record->lowered.text, record->op->short_name);
+  const char *text = labelled ? labelled : record->lowered.text;
+  TT_LOG(DEBUG, "%s\n%s", record->op->name, text);
+  tt_dump_module(record, text);
+  int64_t profiled = tt_profile_now();
+  tt_cache_outcome outcome;
+  tt_status *status = compile_in_turn(record, engine->device, labelled, &outcome);
+  free(labelled);
+  tt_profile_add(TT_ACTIVITY_COMPILE, record->title ? record->title : record->op->name, engine->device, profiled, 0);
+  tt_status *fault = accept(record, &outcome);
+  return status ? tt_status_prefix(status, "compiling %s", record->op->name) : fault;
+}
+
+tt_status *tt_record_load(tt_record *record, const tt_engine *engine, bool *out_loaded) {
+  tt_pjrt_compile_options options = tt_options();
+  tt_cache_module module = {record->lowered.text, strlen(record->lowered.text), NULL, &options, engine->device};
+  tt_cache_outcome outcome;
+  *out_loaded = tt_cache_load(tt_the_runtime.cache, &module, &record->executable, &outcome);
+  if (!*out_loaded) {
+    return NULL;
+  }
+  TT_LOG(DEBUG, "%s\n%s", record->op->name, record->lowered.text);
+  tt_dump_module(record, record->lowered.text);
+  return accept(record, &outcome);
 }
 
 static tt_status *fill_record(tt_record *record, const tt_call_state *s) {
