@@ -15,11 +15,12 @@ static uint64_t hash_recent(tt_cuts *c, uint64_t record_hash) {
   return tt_hash_combine(0, c->rolling);
 }
 
-// Whether the same hash stands shortly before.
+// Whether the same hash stands near. Behind it as well: cut at its first repetition, a chain would be cut into pieces,
+// since the next piece begins like the first.
 static bool repeats(const tt_cuts *c, uint64_t step) {
   uint64_t hash = hash_at(c, step);
-  for (uint64_t i = 1; i < TT_CUT_NEAR && i <= step; i++) {
-    if (hash_at(c, step - i) == hash) {
+  for (uint64_t i = 1; i < TT_CUT_NEAR; i++) {
+    if ((i <= step && hash_at(c, step - i) == hash) || hash_at(c, step + i) == hash) {
       return true;
     }
   }

@@ -47,9 +47,15 @@ static void test_loops_are_cut_alike_in_each_turn(void) {
 static void test_chains_of_like_operators_stay_whole(void) {
   for (int period = 1; period < TT_CUT_NEAR; period++) {
     tt_cuts *cuts = calloc(1, sizeof *cuts);
+    uint64_t state = 3;
+    const int before = 500, chain = 1000;
     int count = 0;
-    for (int i = 0; i < 4000; i++) {
-      count += tt_cuts_push(cuts, (uint64_t)(i % period)) && i > 3 * TT_CUT_WINDOW;
+    for (int i = 0; i < before + chain + before; i++) {
+      const bool other = i < before || i >= before + chain;
+      const int step = i - TT_CUT_WINDOW;  // that is cut before, if any
+      // The last 8 records are the chain's at these steps.
+      count += tt_cuts_push(cuts, other ? random_word(&state) : (uint64_t)(i % period)) && step >= before + 7 &&
+               step < before + chain;
     }
     CHECK_INT(count, 0);
     free(cuts);
