@@ -58,7 +58,7 @@ uint64_t tt_queue_push(tt_engine *engine) {
     queue->tasks[(sequence - 1) % TT_QUEUE_LENGTH].origin = tt_profile_origin();
   }
   atomic_store(&queue->pushed, sequence);  // sequentially consistent with the read of `sleeping`
-  if (atomic_load(&queue->sleeping)) {
+  if (atomic_load(&queue->sleeping) && atomic_exchange(&queue->sleeping, 0)) {  // the next task need not wake it again
     pthread_mutex_lock(&queue->mutex);
     pthread_cond_signal(&queue->wake);
     pthread_mutex_unlock(&queue->mutex);
@@ -348,7 +348,8 @@ static void wait_for_task(tt_engine *engine, uint64_t next) {
   tt_tape_poke(engine);
   retire_complete(queue, false);
   sleep_until(queue, next);
-  if (tt_now_ns() - begin < SHORT_SLEEP_NS) {
+  // Where others keep the processors busy it wakes late, and finds more than one.
+  if (tt_now_ns() - begin < SHORT_SLEEP_NS || atomic_load_explicit(&queue->pushed, memory_order_relaxed) > next) {
     queue->spins = 2 * queue->spins < MOST_SPINS ? 2 * queue->spins : MOST_SPINS;
   } else {
     queue->spins = queue->spins / 2 > LEAST_SPINS ? queue->spins / 2 : LEAST_SPINS;
