@@ -4,12 +4,13 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/thread.h"
 #include "base/trace.h"
 #include "eager/explain.h"
 #include "eager/internal.h"
 
 // Not sched_yield(): a thread that yields is made to wait as if it had run its whole slice.
-enum { LEAST_SPINS = 64, MOST_SPINS = 4000, SPINS_BEFORE_WAIT = 2000 };
+enum { LEAST_SPINS = 64, MOST_SPINS = 4000, SPINS_BEFORE_WAIT = 2000, SHORT_SLEEP_NS = 40000 };
 
 static inline void relax(void) {
 #if defined(__x86_64__)
@@ -57,7 +58,7 @@ uint64_t tt_queue_push(tt_engine *engine) {
     queue->tasks[(sequence - 1) % TT_QUEUE_LENGTH].origin = tt_profile_origin();
   }
   atomic_store(&queue->pushed, sequence);  // sequentially consistent with the read of `sleeping`
-  if (atomic_load(&queue->sleeping)) {
+  if (atomic_load(&queue->sleeping) && atomic_exchange(&queue->sleeping, 0)) {  // the next task need not wake it again
     pthread_mutex_lock(&queue->mutex);
     pthread_cond_signal(&queue->wake);
     pthread_mutex_unlock(&queue->mutex);
@@ -331,8 +332,9 @@ static void sleep_until(tt_queue *queue, uint64_t next) {
   pthread_mutex_unlock(&queue->mutex);
 }
 
-// Waits a while awake, the longer the more often that was worth it: tasks of strict come close together, programs of
-// fused don't.
+// Waits a while awake, the longer the more often that was or would have been worth it: tasks of strict come close
+// together, programs of fused don't. A short sleep counts as well as a short wait: who has to wake this thread for each
+// task takes too long for another one to come while it is awake.
 static void wait_for_task(tt_engine *engine, uint64_t next) {
   tt_queue *queue = &engine->queue;
   for (int i = 0; i < queue->spins; i++) {
@@ -342,10 +344,16 @@ static void wait_for_task(tt_engine *engine, uint64_t next) {
     }
     relax();
   }
-  queue->spins = queue->spins / 2 > LEAST_SPINS ? queue->spins / 2 : LEAST_SPINS;
+  int64_t begin = tt_now_ns();
   tt_tape_poke(engine);
   retire_complete(queue, false);
   sleep_until(queue, next);
+  // Where others keep the processors busy it wakes late, and finds more than one.
+  if (tt_now_ns() - begin < SHORT_SLEEP_NS || atomic_load_explicit(&queue->pushed, memory_order_relaxed) > next) {
+    queue->spins = 2 * queue->spins < MOST_SPINS ? 2 * queue->spins : MOST_SPINS;
+  } else {
+    queue->spins = queue->spins / 2 > LEAST_SPINS ? queue->spins / 2 : LEAST_SPINS;
+  }
 }
 
 static void *dispatch(void *argument) {
