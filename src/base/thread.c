@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -108,11 +107,6 @@ void tt_thread_detach(tt_thread *thread) {
 }
 
 int64_t tt_thread_id(void) { return (int64_t)syscall(SYS_gettid); }
-
-void tt_thread_lower_priority(void) {
-  // On Linux the nice value belongs to the thread. That it fails is no reason to stop.
-  setpriority(PRIO_PROCESS, (id_t)tt_thread_id(), 10);
-}
 
 int64_t tt_now_ns(void) {
   struct timespec now;

@@ -1,7 +1,6 @@
 #include "base/thread.h"
 
 #include <signal.h>
-#include <sys/resource.h>
 
 #include "base/test.h"
 
@@ -155,7 +154,6 @@ typedef struct facts {
   char name[16];
   bool blocks_interrupt;
   int64_t id;
-  int nice;
 } facts;
 
 static void tell(void *data) {
@@ -165,21 +163,16 @@ static void tell(void *data) {
   pthread_sigmask(SIG_SETMASK, NULL, &mask);
   facts->blocks_interrupt = sigismember(&mask, SIGINT) == 1;
   facts->id = tt_thread_id();
-  tt_thread_lower_priority();
-  facts->nice = getpriority(PRIO_PROCESS, (id_t)facts->id);
 }
 
-static void test_name_signals_and_priority(void) {
+static void test_name_and_signals(void) {
   facts facts = {0};
   tt_thread *thread;
-  int nice_before = getpriority(PRIO_PROCESS, (id_t)tt_thread_id());
   REQUIRE_OK(tt_thread_create("a name that is too long", 0, tell, &facts, &thread));
   tt_thread_join(thread);
   CHECK_STR(facts.name, "a name that is ");
   CHECK(facts.blocks_interrupt);
   CHECK(facts.id != tt_thread_id());
-  CHECK_INT(facts.nice, 10);
-  CHECK_INT(getpriority(PRIO_PROCESS, (id_t)tt_thread_id()), nice_before);
   sigset_t mask;
   pthread_sigmask(SIG_SETMASK, NULL, &mask);
   CHECK_INT(sigismember(&mask, SIGINT), 0);
@@ -232,4 +225,4 @@ static void test_clock(void) {
 
 TEST_MAIN(TEST(test_mutex_excludes), TEST(test_try_lock), TEST(test_condition_hands_over),
           TEST(test_condition_times_out), TEST(test_a_small_stack_is_raised), TEST(test_a_thread_that_cannot_start),
-          TEST(test_name_signals_and_priority), TEST(test_once), TEST(test_detach), TEST(test_clock))
+          TEST(test_name_and_signals), TEST(test_once), TEST(test_detach), TEST(test_clock))

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "eager/explain.h"
+#include "eager/fused.h"
 #include "eager/key.h"
 #include "eager/label.h"
 #include "eager/number.h"
@@ -23,8 +24,15 @@ tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
   tt_dump_module(record, text);
   int64_t profiled = tt_profile_now();
   tt_cache_outcome outcome;
+  tt_compile_scope scope;
+  if (!record->stretch) {
+    tt_foreground_begin(&scope);
+  }
   tt_status *status =
       tt_cache_compile(rt->cache, text, strlen(text), &options, engine->device, &record->executable, &outcome);
+  if (!record->stretch) {
+    tt_foreground_end(&scope, !status && outcome.source == TT_CACHE_COMPILED);
+  }
   free(labelled);
   tt_profile_add(TT_ACTIVITY_COMPILE, record->title ? record->title : record->op->name, engine->device, profiled, 0);
   record->compiled = outcome.source == TT_CACHE_COMPILED;

@@ -70,7 +70,9 @@ static tt_status *build(const request *r, tt_record **out_record) {
 
 static void serve(request *r) {
   tt_record *record;
+  tt_background_begin();
   tt_status *status = build(r, &record);
+  tt_background_end();
   tt_explain_place();
   if (status) {
     TT_LOG(WARN, "%d operators stay unfused: %s", r->stretch->count, tt_status_message(status));
@@ -91,7 +93,6 @@ static void serve(request *r) {
 
 static void run(void *argument) {
   (void)argument;
-  tt_thread_lower_priority();
   tt_locate_never();
   pthread_mutex_lock(&compiler.lock);
   while (!compiler.stopping) {
@@ -147,7 +148,9 @@ void tt_compiler_stop(void) {
   compiler.thread = NULL;
   pthread_cond_broadcast(&compiler.changed);
   pthread_mutex_unlock(&compiler.lock);
+  tt_background_wait(true);
   tt_thread_join(thread);
+  tt_background_wait(false);
   for (request *r = compiler.first, *next; r; r = next) {
     next = r->next;
     free_request(r);
@@ -156,9 +159,11 @@ void tt_compiler_stop(void) {
 }
 
 void tt_wait_for_compiles(void) {
+  tt_background_wait(true);
   pthread_mutex_lock(&compiler.lock);
   while ((compiler.first || compiler.busy) && compiler.thread) {
     pthread_cond_wait(&compiler.changed, &compiler.lock);
   }
   pthread_mutex_unlock(&compiler.lock);
+  tt_background_wait(false);
 }

@@ -76,4 +76,18 @@ TT_MUST_USE tt_status *tt_text_reaches(const char *text, const bool *params, int
 TT_MUST_USE tt_status *tt_compiler_request(tt_engine *engine, tt_node *node, tt_variant *variant, tt_stretch *stretch);
 void tt_compiler_stop(void);  // waits for the module in the making
 
+// ---- the priority of compiles (background.c); needs no lock ----
+typedef struct tt_compile_scope {
+  bool renamed;
+  char name[16];
+} tt_compile_scope;
+// Around a compile that the calling thread waits for. `compiled`: it was one, and came to an end.
+void tt_foreground_begin(tt_compile_scope *scope);
+void tt_foreground_end(const tt_compile_scope *scope, bool compiled);
+// Around one in the background, on its thread.
+void tt_background_begin(void);
+void tt_background_end(void);
+void tt_background_wait(bool begin);  // somebody begins, or ends, to wait for what is compiled in the background
+void tt_background_look(void);        // now and then: hurries what takes too long
+
 #endif  // TORCHTPU_EAGER_FUSED_H

@@ -293,6 +293,7 @@ static void note(tt_engine *engine, int32_t count, const int32_t *live, int32_t 
   if (variant && ++variant->seen >= 2 && variant->state == TT_VARIANT_NEW && count > 1) {
     request(engine, node, variant);
   }
+  tt_background_look();
 }
 
 // Gives the inputs and outputs of a step their numbers.
