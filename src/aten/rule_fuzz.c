@@ -89,7 +89,7 @@ static void compile(const char *text) {
   static const char *values[] = {"0", "false"};
   tt_pjrt_executable *executable = NULL;
   tt_status *status =
-      tt_pjrt_compile(client, text, strlen(text), &(tt_pjrt_compile_options){names, values, 2}, 0, &executable);
+      tt_pjrt_compile(client, text, strlen(text), &(tt_pjrt_compile_options){names, values, 2, 0}, 0, &executable);
   if (status) {
     printf("rejected: %s: %s\n", fuzz_current, tt_status_message(status));
     rejected++;

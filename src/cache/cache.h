@@ -42,10 +42,19 @@ typedef struct tt_cache_outcome {
 } tt_cache_outcome;
 const char *tt_cache_source_name(tt_cache_source source);  // "compiled", "disk cache", "shared cache"
 
+typedef struct tt_cache_module {
+  const char *mlir;
+  size_t size;
+  const char *labelled;  // the same with locations, which is what is compiled; not in the key. NULL: `mlir`
+  const tt_pjrt_compile_options *options;
+  int32_t device;
+} tt_cache_module;
 // As tt_pjrt_compile(), by way of the cache. The only errors are the compiler's.
-TT_MUST_USE tt_status *tt_cache_compile(tt_cache *cache, const char *mlir, size_t size,
-                                        const tt_pjrt_compile_options *options, int32_t device,
+TT_MUST_USE tt_status *tt_cache_compile(tt_cache *cache, const tt_cache_module *module,
                                         tt_pjrt_executable **out_executable, tt_cache_outcome *out_outcome);
+// Loads it, where it is in a directory. False: it isn't.
+bool tt_cache_load(tt_cache *cache, const tt_cache_module *module, tt_pjrt_executable **out_executable,
+                   tt_cache_outcome *out_outcome);
 
 typedef struct tt_cache_stats {
   int64_t disk_hits, shared_hits;

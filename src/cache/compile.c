@@ -23,10 +23,7 @@ struct tt_cache {
 
 typedef struct job {
   tt_cache *cache;
-  const char *mlir;
-  size_t size;
-  const tt_pjrt_compile_options *options;
-  int32_t device;
+  tt_cache_module module;
   tt_digest key;
   int64_t begin_ns;
   tt_pjrt_executable *executable;
@@ -56,8 +53,8 @@ static bool load(job *j, tt_folder *folder, const tt_entry *entry) {
   tt_cache *cache = j->cache;
   tt_pjrt_client *client = cache->client;
   tt_status *status = tt_pjrt_can_move(client)
-                          ? tt_pjrt_executable_deserialize_on(client, entry->payload, entry->payload_size, j->options,
-                                                              j->device, &j->executable)
+                          ? tt_pjrt_executable_deserialize_on(client, entry->payload, entry->payload_size,
+                                                              j->module.options, j->module.device, &j->executable)
                           : tt_pjrt_executable_deserialize(client, entry->payload, entry->payload_size, &j->executable);
   if (status) {
     tt_code code = tt_status_code(status);
@@ -70,13 +67,13 @@ static bool load(job *j, tt_folder *folder, const tt_entry *entry) {
     tt_status_free(status);
     return false;
   }
-  if (tt_pjrt_executable_device(j->executable) != j->device) {
+  if (tt_pjrt_executable_device(j->executable) != j->module.device) {
     tt_pjrt_executable_free(cache->client, j->executable);
     j->executable = NULL;
     reject(j, folder, "for another device");
     return false;
   }
-  tt_pjrt_executable_restore(j->executable, j->mlir, j->size, entry->temp_bytes);
+  tt_pjrt_executable_restore(j->executable, j->module.mlir, j->module.size, entry->temp_bytes);
   return true;
 }
 
@@ -164,7 +161,10 @@ static void store(job *j) {
 static tt_status *compile(job *j) {
   tt_trace_begin("compile");
   int64_t begin = tt_now_ns();
-  tt_status *status = tt_pjrt_compile(j->cache->client, j->mlir, j->size, j->options, j->device, &j->executable);
+  const tt_cache_module *module = &j->module;
+  const char *text = module->labelled ? module->labelled : module->mlir;
+  tt_status *status = tt_pjrt_compile(j->cache->client, text, module->labelled ? strlen(text) : module->size,
+                                      module->options, module->device, &j->executable);
   j->outcome.compile_ns = tt_now_ns() - begin;
   tt_trace_end();
   return status;
@@ -174,13 +174,13 @@ static tt_status *make_key(job *j) {
   void *options;
   size_t size;
   // Where an executable can be loaded for any device, what is compiled for one serves all.
-  int32_t device = tt_pjrt_can_move(j->cache->client) ? -1 : j->device;
-  TT_TRY(tt_pjrt_options_bytes(j->cache->client, j->options, device, &options, &size));
+  int32_t device = tt_pjrt_can_move(j->cache->client) ? -1 : j->module.device;
+  TT_TRY(tt_pjrt_options_bytes(j->cache->client, j->module.options, device, &options, &size));
   tt_digester digester;
   tt_digest_begin(&digester);
   tt_digest_add_field(&digester, j->cache->identity.bytes, TT_DIGEST_SIZE);
   tt_digest_add_field(&digester, options, size);
-  tt_digest_add_field(&digester, j->mlir, j->size);
+  tt_digest_add_field(&digester, j->module.mlir, j->module.size);
   j->key = tt_digest_end(&digester);
   free(options);
   return NULL;
@@ -212,22 +212,41 @@ static tt_status *compile_once(job *j) {
   return status;
 }
 
-tt_status *tt_cache_compile(tt_cache *cache, const char *mlir, size_t size, const tt_pjrt_compile_options *options,
-                            int32_t device, tt_pjrt_executable **out_executable, tt_cache_outcome *out_outcome) {
-  job j = {.cache = cache, .mlir = mlir, .size = size, .options = options, .device = device, .begin_ns = tt_now_ns()};
-  tt_status *status = NULL;
+static bool is_on(const tt_cache *cache, int32_t device) {
   bool exists = device >= 0 && device < tt_pjrt_client_device_count(cache->client);
-  if (atomic_load(&cache->off) || !exists) {
+  return exists && !atomic_load(&cache->off);
+}
+
+static void finish(job *j, tt_pjrt_executable **out_executable, tt_cache_outcome *out_outcome) {
+  if (j->outcome.source != TT_CACHE_COMPILED) {
+    j->outcome.load_ns = tt_now_ns() - j->begin_ns;
+  }
+  *out_executable = j->executable;
+  *out_outcome = j->outcome;
+}
+
+tt_status *tt_cache_compile(tt_cache *cache, const tt_cache_module *module, tt_pjrt_executable **out_executable,
+                            tt_cache_outcome *out_outcome) {
+  job j = {.cache = cache, .module = *module, .begin_ns = tt_now_ns()};
+  tt_status *status = NULL;
+  if (!is_on(cache, module->device)) {
     status = compile(&j);  // which says it of a device that doesn't exist
   } else if (!(status = make_key(&j)) && !look_into(&j, &cache->disk) && !look_into(&j, &cache->shared)) {
     status = compile_once(&j);
   }
-  if (j.outcome.source != TT_CACHE_COMPILED) {
-    j.outcome.load_ns = tt_now_ns() - j.begin_ns;
-  }
-  *out_executable = j.executable;
-  *out_outcome = j.outcome;
+  finish(&j, out_executable, out_outcome);
   return status;
+}
+
+bool tt_cache_load(tt_cache *cache, const tt_cache_module *module, tt_pjrt_executable **out_executable,
+                   tt_cache_outcome *out_outcome) {
+  job j = {.cache = cache, .module = *module, .begin_ns = tt_now_ns()};
+  tt_status *status = is_on(cache, module->device) ? make_key(&j) : NULL;
+  bool found =
+      !status && is_on(cache, module->device) && (look_into(&j, &cache->disk) || look_into(&j, &cache->shared));
+  tt_status_free(status);
+  finish(&j, out_executable, out_outcome);
+  return found;
 }
 
 // ---- life ----

@@ -23,7 +23,8 @@ static void test_second_process_loads(void) {
   s = begin(&config);
   tt_pjrt_executable *executable;
   tt_cache_outcome outcome;
-  CHECK_OK(tt_cache_compile(s.cache, program, strlen(program), NULL, 0, &executable, &outcome));
+  CHECK_OK(
+      tt_cache_compile(s.cache, &(tt_cache_module){program, strlen(program), NULL, NULL, 0}, &executable, &outcome));
   CHECK_INT(outcome.source, TT_CACHE_DISK);
   CHECK_INT(outcome.compile_ns, 0);
   CHECK(outcome.load_ns > 0);
@@ -45,11 +46,12 @@ static void test_key(void) {
   CHECK_INT(compile_it(&s), TT_CACHE_COMPILED);
   CHECK_INT(compile_number(&s, 1, 1), TT_CACHE_COMPILED);  // another text
   const char *names[] = {"xla_option"}, *values[] = {"1"};
-  tt_pjrt_compile_options options = {names, values, 1};
+  tt_pjrt_compile_options options = {names, values, 1, 0};
   tt_pjrt_executable *executable;
   tt_cache_outcome outcome;
   for (int again = 0; again < 2; again++) {  // another option
-    CHECK_OK(tt_cache_compile(s.cache, program, strlen(program), &options, 0, &executable, &outcome));
+    CHECK_OK(tt_cache_compile(s.cache, &(tt_cache_module){program, strlen(program), NULL, &options, 0}, &executable,
+                              &outcome));
     CHECK_INT(outcome.source, again ? TT_CACHE_DISK : TT_CACHE_COMPILED);
     tt_pjrt_executable_free(s.client, executable);
   }
@@ -71,6 +73,40 @@ static void test_key(void) {
   CHECK_INT(inspect(TT_CACHE_VERIFY).entries, 5);
 }
 
+// Locations are compiled, and make no other module.
+static void test_labels_are_not_in_the_key(void) {
+  make_root();
+  tt_cache_config config = config_of(directory);
+  session s = begin(&config);
+  for (int i = 0; i < 3; i++) {
+    char labelled[4096];
+    snprintf(labelled, sizeof labelled, "%s// step %d\n", program, i);
+    tt_cache_module module = {program, strlen(program), labelled, NULL, 0};
+    tt_pjrt_executable *executable;
+    tt_cache_outcome outcome;
+    bool loaded = tt_cache_load(s.cache, &module, &executable, &outcome);
+    CHECK_INT(loaded, i > 0);
+    CHECK_INT(executable != NULL, loaded);
+    if (!loaded) {
+      CHECK_OK(tt_cache_compile(s.cache, &module, &executable, &outcome));
+    }
+    CHECK_INT(outcome.source, i ? TT_CACHE_DISK : TT_CACHE_COMPILED);
+    tt_pjrt_executable_free(s.client, executable);
+  }
+  CHECK_INT(compile_it(&s), TT_CACHE_DISK);
+  CHECK_INT(stats_of(&s).misses, 1);
+  // The labelled text is what the compiler gets.
+  char broken[4096];
+  snprintf(broken, sizeof broken, "%s}", program);
+  tt_cache_module module = {program, strlen(program) - 1, broken, NULL, 0};
+  tt_pjrt_executable *executable;
+  tt_cache_outcome outcome;
+  CHECK_ERROR(tt_cache_compile(s.cache, &module, &executable, &outcome), TT_ERR_RUNTIME, "can't be parsed");
+  module.device = 7;
+  CHECK(!tt_cache_load(s.cache, &module, &executable, &outcome));
+  end(&s);
+}
+
 // What is compiled for one device serves the others; not in a plugin that can't load for another.
 static void test_devices(void) {
   for (int old = 0; old < 2; old++) {
@@ -85,7 +121,8 @@ static void test_devices(void) {
     for (int i = 0; i < 4; i++) {
       tt_pjrt_executable *executable;
       tt_cache_outcome outcome;
-      CHECK_OK(tt_cache_compile(s.cache, program, strlen(program), NULL, devices[i], &executable, &outcome));
+      CHECK_OK(tt_cache_compile(s.cache, &(tt_cache_module){program, strlen(program), NULL, NULL, devices[i]},
+                                &executable, &outcome));
       CHECK_INT(outcome.source, i == 0 || (old && i < 3) ? TT_CACHE_COMPILED : TT_CACHE_DISK);
       CHECK_INT(tt_pjrt_executable_device(executable), devices[i]);
       tt_pjrt_executable_free(s.client, executable);
@@ -102,18 +139,23 @@ static void test_errors_of_the_compiler(void) {
   tt_pjrt_executable *executable;
   tt_cache_outcome outcome;
   s.fake.set("fail:PJRT_Client_Compile", 1);
-  CHECK_ERROR(tt_cache_compile(s.cache, program, strlen(program), NULL, 0, &executable, &outcome), TT_ERR_RUNTIME,
-              "injected failure");
+  CHECK_ERROR(
+      tt_cache_compile(s.cache, &(tt_cache_module){program, strlen(program), NULL, NULL, 0}, &executable, &outcome),
+      TT_ERR_RUNTIME, "injected failure");
   CHECK(!executable);
-  CHECK_ERROR(tt_cache_compile(s.cache, program, strlen(program), NULL, 7, &executable, &outcome), TT_ERR_RUNTIME,
-              "no device 7");
+  CHECK_ERROR(
+      tt_cache_compile(s.cache, &(tt_cache_module){program, strlen(program), NULL, NULL, 7}, &executable, &outcome),
+      TT_ERR_RUNTIME, "no device 7");
   CHECK_INT(inspect(TT_CACHE_COUNT).entries, 0);
   CHECK_INT(compile_it(&s), TT_CACHE_COMPILED);
-  CHECK_ERROR(tt_cache_compile(s.cache, program, strlen(program), NULL, 7, &executable, &outcome), TT_ERR_RUNTIME,
-              "no device 7");
-  CHECK_ERROR(tt_cache_compile(s.cache, program, strlen(program), NULL, -1, &executable, &outcome), TT_ERR_RUNTIME,
-              "no device -1");
-  CHECK_ERROR(tt_cache_compile(s.cache, "", 0, NULL, 0, &executable, &outcome), TT_ERR_INTERNAL, "empty");
+  CHECK_ERROR(
+      tt_cache_compile(s.cache, &(tt_cache_module){program, strlen(program), NULL, NULL, 7}, &executable, &outcome),
+      TT_ERR_RUNTIME, "no device 7");
+  CHECK_ERROR(
+      tt_cache_compile(s.cache, &(tt_cache_module){program, strlen(program), NULL, NULL, -1}, &executable, &outcome),
+      TT_ERR_RUNTIME, "no device -1");
+  CHECK_ERROR(tt_cache_compile(s.cache, &(tt_cache_module){"", 0, NULL, NULL, 0}, &executable, &outcome),
+              TT_ERR_INTERNAL, "empty");
   CHECK_INT(compile_it(&s), TT_CACHE_DISK);
   end(&s);
 }
@@ -454,8 +496,8 @@ static void test_settings(void) {
   CHECK_STR(own, "");  // too long
 }
 
-TEST_MAIN(TEST(test_second_process_loads), TEST(test_key), TEST(test_devices), TEST(test_errors_of_the_compiler),
-          TEST(test_damage), TEST(test_entry_of_another_kind), TEST(test_plugin_refuses),
-          TEST(test_plugin_without_serialization), TEST(test_unusable_directories), TEST(test_read_only),
-          TEST(test_full_disk), TEST(test_off), TEST(test_shared), TEST(test_eviction), TEST(test_abandoned_files),
-          TEST(test_settings))
+TEST_MAIN(TEST(test_second_process_loads), TEST(test_key), TEST(test_labels_are_not_in_the_key), TEST(test_devices),
+          TEST(test_errors_of_the_compiler), TEST(test_damage), TEST(test_entry_of_another_kind),
+          TEST(test_plugin_refuses), TEST(test_plugin_without_serialization), TEST(test_unusable_directories),
+          TEST(test_read_only), TEST(test_full_disk), TEST(test_off), TEST(test_shared), TEST(test_eviction),
+          TEST(test_abandoned_files), TEST(test_settings))

@@ -14,9 +14,33 @@
 #include "eager/recompile.h"
 
 // ---- building a record ----
+// Through the cache; once more where an option turns out to be unknown.
+static tt_status *compile(tt_record *record, int32_t device, const char *labelled, tt_cache_outcome *out_outcome) {
+  for (;;) {
+    tt_pjrt_compile_options options = tt_options();
+    tt_cache_module module = {record->lowered.text, strlen(record->lowered.text), labelled, &options, device};
+    tt_status *status = tt_cache_compile(tt_the_runtime.cache, &module, &record->executable, out_outcome);
+    if (!status || !tt_options_drop(&options, status)) {
+      return status;
+    }
+    tt_status_free(status);
+  }
+}
+
+static tt_status *compile_in_turn(tt_record *record, int32_t device, const char *labelled,
+                                  tt_cache_outcome *out_outcome) {
+  if (record->stretch) {
+    return compile(record, device, labelled, out_outcome);
+  }
+  tt_compile_scope scope;
+  tt_foreground_begin(&scope);
+  tt_status *status = compile(record, device, labelled, out_outcome);
+  tt_foreground_end(&scope, !status && out_outcome->source == TT_CACHE_COMPILED);
+  return status;
+}
+
 tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
   tt_runtime *rt = &tt_the_runtime;
-  tt_pjrt_compile_options options = {rt->option_names, rt->option_values, rt->option_count};
   char *labelled = record->stretch ? tt_stretch_label_text(record->stretch, record->lowered.text)
                                    : tt_label_text(record->lowered.text, record->op->short_name);
   const char *text = labelled ? labelled : record->lowered.text;
@@ -24,15 +48,7 @@ tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
   tt_dump_module(record, text);
   int64_t profiled = tt_profile_now();
   tt_cache_outcome outcome;
-  tt_compile_scope scope;
-  if (!record->stretch) {
-    tt_foreground_begin(&scope);
-  }
-  tt_status *status =
-      tt_cache_compile(rt->cache, text, strlen(text), &options, engine->device, &record->executable, &outcome);
-  if (!record->stretch) {
-    tt_foreground_end(&scope, !status && outcome.source == TT_CACHE_COMPILED);
-  }
+  tt_status *status = compile_in_turn(record, engine->device, labelled, &outcome);
   free(labelled);
   tt_profile_add(TT_ACTIVITY_COMPILE, record->title ? record->title : record->op->name, engine->device, profiled, 0);
   record->compiled = outcome.source == TT_CACHE_COMPILED;

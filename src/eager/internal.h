@@ -253,14 +253,22 @@ typedef struct tt_runtime {
   atomic_int mode, precision, default_dtype;
   atomic_bool check_nan;
   const char **option_names, **option_values;
-  int32_t option_count;
-  tt_generator **early_generators;  // default generators, made before there is a client
+  int32_t option_count, own_options;  // the first are not the user's
+  atomic_uint skipped_options;        // bit i: the plugin doesn't know the i-th, or the user sets it
+  tt_generator **early_generators;    // default generators, made before there is a client
   struct {
     atomic_int_fast64_t compiles, compile_ns, executions, hits, misses, h2d, d2h, h2d_bytes, d2h_bytes, syncs,
         fallbacks;
   } counters;
 } tt_runtime;
 extern tt_runtime tt_the_runtime;
+
+// ---- compile options (options.c) ----
+TT_MUST_USE tt_status *tt_options_read(void);
+void tt_options_free(void);
+tt_pjrt_compile_options tt_options(void);
+// Whether compiling failed for an option of ours that the plugin doesn't know: it is left out from now on.
+bool tt_options_drop(const tt_pjrt_compile_options *used, const tt_status *status);
 
 static inline bool tt_runtime_ready(void) {
   return atomic_load_explicit(&tt_the_runtime.initialized, memory_order_acquire) &&

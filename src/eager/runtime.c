@@ -117,45 +117,6 @@ static int64_t memory_budget(int32_t device) {
   return (int64_t)((double)limit * (fraction > 0 && fraction <= 1 ? fraction : 0.8));
 }
 
-// ---- compile options ----
-static tt_status *add_option(char *name, char *value) {
-  tt_runtime *rt = &tt_the_runtime;
-  size_t size = sizeof(char *) * (size_t)(rt->option_count + 1);
-  const char **names = realloc(rt->option_names, size), **values = realloc(rt->option_values, size);
-  rt->option_names = names ? names : rt->option_names;
-  rt->option_values = values ? values : rt->option_values;
-  if (!names || !values || !name || !value) {
-    return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
-  }
-  names[rt->option_count] = name;
-  values[rt->option_count++] = value;
-  return NULL;
-}
-
-static tt_status *read_options(void) {
-  if (tt_the_runtime.is_cpu) {
-    // Else a NaN in the second operand of a maximum or minimum is lost, in reductions too.
-    TT_TRY(add_option(strdup("xla_cpu_enable_fast_min_max"), strdup("false")));
-  }
-  const char *fast = setting("TORCH_TPU_FAST_COMPILE");
-  if (fast && strcmp(fast, "0") && tt_the_runtime.is_cpu) {
-    TT_TRY(add_option(strdup("xla_backend_optimization_level"), strdup("0")));
-    TT_TRY(add_option(strdup("xla_cpu_use_fusion_emitters"), strdup("false")));
-  }
-  const char *list = setting("TORCH_TPU_XLA_OPTIONS");
-  while (list && *list) {
-    size_t length = strcspn(list, ",");
-    const char *equals = memchr(list, '=', length);
-    if (!equals || equals == list) {
-      return tt_error(TT_ERR_VALUE, "TORCH_TPU_XLA_OPTIONS must be name=value,...: \"%.*s\" is not", (int)length, list);
-    }
-    TT_TRY(
-        add_option(strndup(list, (size_t)(equals - list)), strndup(equals + 1, length - (size_t)(equals + 1 - list))));
-    list += length + (list[length] == ',');
-  }
-  return NULL;
-}
-
 // ---- start and stop ----
 static void after_fork_in_child(void) {
   if (atomic_load(&tt_the_runtime.initialized)) {
@@ -218,7 +179,7 @@ static tt_status *start_client(const char *path, bool named) {
     return tt_error(TT_ERR_UNAVAILABLE, "the plugin %s has %d devices; a process can use %d", path, count,
                     TT_MAX_DEVICES);
   }
-  TT_TRY(read_options());
+  TT_TRY(tt_options_read());
   TT_TRY(open_cache());
   size_t size = (size_t)count * sizeof *rt->engines;
   rt->engines = aligned_alloc(_Alignof(tt_engine), size);  // the queue's counters have cache lines of their own
@@ -246,10 +207,7 @@ static void undo_start(void) {
   rt->cache = NULL;
   tt_pjrt_client_free(rt->client);
   rt->client = NULL;
-  for (; rt->option_count > 0; rt->option_count--) {
-    free((char *)rt->option_names[rt->option_count - 1]);
-    free((char *)rt->option_values[rt->option_count - 1]);
-  }
+  tt_options_free();
 }
 
 static tt_status *start(void) {

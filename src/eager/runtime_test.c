@@ -152,6 +152,44 @@ static void options(void) {
   CHECK_INT(fake.get("clients"), 1);
 }
 
+// Ours are left out where the plugin doesn't know them; the user's are an error, also those that we would set.
+static void unknown_options(void) {
+  use_fake();
+  setenv("TORCH_TPU_FAST_COMPILE", "1", 1);
+  fake.set("unknown_options", 1);
+  check_works();
+  CHECK_INT(fake.get("options"), 2);
+  fake.set("unknown_options", 2);
+  CHECK_OK(tt_clear_compile_cache());
+  check_works();
+  CHECK_INT(fake.get("options"), 0);
+  fake.set("unknown_options", 0);
+  CHECK_OK(tt_clear_compile_cache());
+  check_works();
+  CHECK_INT(fake.get("options"), 0);
+}
+
+static void check_user_option(const char *list, const char *name) {
+  use_fake();
+  setenv("TORCH_TPU_FAST_COMPILE", "1", 1);
+  setenv("TORCH_TPU_XLA_OPTIONS", list, 1);
+  fake.set("unknown_options", 1);
+  tensor x = make_filled(TT_F32, DIMS(4)), y;
+  for (int again = 0; again < 2; again++) {
+    CHECK_ERROR(add(&x, &x, &y), TT_ERR_RUNTIME, name);
+  }
+  fake.set("unknown_options", 0);
+  CHECK_OK(add(&x, &x, &y));
+  drop(&y);
+  drop(&x);
+  eager_check_empty(&fake);
+}
+
+static void unknown_user_option(void) { check_user_option("my_emitters=3", "my_emitters"); }
+static void own_option_of_the_user(void) {
+  check_user_option("xla_cpu_use_fusion_emitters=true", "xla_cpu_use_fusion_emitters");
+}
+
 static void devices(void) {
   use_fake();
   fake.set("devices", 4);
@@ -332,6 +370,9 @@ static const tt_test cases[] = {CASE(no_plugin),
                                 CASE(candidates),
                                 CASE(a_tpu),
                                 CASE(options),
+                                CASE(unknown_options),
+                                CASE(unknown_user_option),
+                                CASE(own_option_of_the_user),
                                 CASE(optional_functions),
                                 CASE(devices),
                                 CASE(three_devices),

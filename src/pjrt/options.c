@@ -94,7 +94,9 @@ tt_status *tt_pjrt_encode_options(const tt_pjrt_compile_options *options, int de
       tt_strbuf_free(&buffer);
       return tt_error(TT_ERR_VALUE, "compile option %d has no %s", i, name && *name ? "value" : "name");
     }
-    put_override(&buffer, name, value);
+    if (i >= 32 || !(options->skipped >> i & 1)) {
+      put_override(&buffer, name, value);
+    }
   }
   if (buffer.failed) {
     tt_strbuf_free(&buffer);

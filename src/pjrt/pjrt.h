@@ -69,6 +69,7 @@ typedef struct tt_pjrt_compile_options {
   const char *const *option_names;
   const char *const *option_values;
   int32_t option_count;
+  uint32_t skipped;  // bit i: not the i-th
 } tt_pjrt_compile_options;
 // Compiles StableHLO text for one device; the text need not be terminated. Safe from several threads.
 TT_MUST_USE tt_status *tt_pjrt_compile(tt_pjrt_client *client, const char *mlir, size_t size,

@@ -72,7 +72,7 @@ static void test_tpu(void) {
     tt_pjrt_aot_result_free(&result);
     static const char *const names[] = {"xla_no_such_option"}, *const option_values[] = {"1"};
     CHECK_ERROR(tt_pjrt_topology_compile(topology, program, strlen(program),
-                                         &(tt_pjrt_compile_options){names, option_values, 1}, &result),
+                                         &(tt_pjrt_compile_options){names, option_values, 1, 0}, &result),
                 TT_ERR_RUNTIME, "xla_no_such_option");
     CHECK_ERROR(tt_pjrt_topology_compile(topology, program, 40, NULL, &result), TT_ERR_RUNTIME, "compile: ");
     tt_pjrt_topology_free(topology);

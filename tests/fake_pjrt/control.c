@@ -42,6 +42,7 @@ static const struct {
     {"transfer_delay_us", &fake_set.transfer_delay_us, 0},
     {"memory_limit", &fake_set.memory_limit, 0},
     {"temp_bytes", &fake_set.temp_bytes, 0},
+    {"unknown_options", &fake_set.unknown_options, 0},
 };
 enum { SETTING_COUNT = sizeof settings / sizeof *settings };
 

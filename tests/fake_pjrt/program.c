@@ -343,6 +343,17 @@ static bool read_build_options(reader in, found_options *found) {
   return true;
 }
 
+// An override's name is its first field.
+static bool is_known(reader in, reader *out_name) {
+  uint64_t field, value = 0;
+  int64_t unknown = atomic_load(&fake_set.unknown_options);
+  if (!read_field(&in, &field, &value, out_name) || field != 1) {
+    return true;
+  }
+  size_t size = (size_t)(out_name->end - out_name->at);
+  return !unknown || (unknown == 1 && !memmem(out_name->at, size, "emitters", 8));
+}
+
 PJRT_Error *fake_options_device(const char *options, size_t size, int *out_device) {
   found_options found = {0};
   reader in = {options, options + size}, bytes;
@@ -354,6 +365,10 @@ PJRT_Error *fake_options_device(const char *options, size_t size, int *out_devic
       good = read_build_options(bytes, &found);
     }
     found.overrides += good && field == 7;
+    if (good && field == 7 && !is_known(bytes, &bytes)) {
+      return fake_error(PJRT_Error_Code_INVALID_ARGUMENT, "No such compile option: '%.*s'", (int)(bytes.end - bytes.at),
+                        bytes.at);
+    }
   }
   if (!good) {
     return fake_error(PJRT_Error_Code_INVALID_ARGUMENT, "the compile options can't be parsed");

@@ -82,7 +82,7 @@ CACHE_UNUSED static void end(session *s) {
 CACHE_UNUSED static tt_cache_source compile_text(session *s, const char *text) {
   tt_pjrt_executable *executable = NULL;
   tt_cache_outcome outcome;
-  CHECK_OK(tt_cache_compile(s->cache, text, strlen(text), NULL, 0, &executable, &outcome));
+  CHECK_OK(tt_cache_compile(s->cache, &(tt_cache_module){text, strlen(text), NULL, NULL, 0}, &executable, &outcome));
   if (executable) {
     CHECK_INT(tt_pjrt_executable_result_count(executable), 1);
     CHECK_INT(tt_pjrt_executable_device(executable), 0);
