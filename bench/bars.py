@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from figures import ratio
 
 MODES = ("strict", "fused")
+STARTS = ("mlp", "gpt-s", "resnet")
 LOOPS = ("300", "907", "1531")
 
 
@@ -67,12 +68,18 @@ BARS = (
         )
     ),
     *(
+        Bar(f"start of {case}, {mode}: compiles when warm", ("start", case, "warm, compiles", f"tpu {mode}"), None, 0)
+        for case in STARTS
+        for mode in MODES
+    ),
+    *(
         Bar(
-            f"start, {mode}: warm / cold",
-            ("start", "gpt-s", "warm", f"tpu {mode}"),
-            ("start", "gpt-s", "cold", f"tpu {mode}"),
+            f"start of {case}, {mode}: warm / cold",
+            ("start", case, "warm", f"tpu {mode}"),
+            ("start", case, "cold", f"tpu {mode}"),
             0.15,
         )
+        for case in STARTS
         for mode in MODES
     ),
 )

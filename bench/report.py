@@ -159,7 +159,7 @@ PLOTS = {
     "chain": ("step", "cpu", "1,000 elementwise operators and a read, relative to CPU PyTorch"),
     "train": ("step", "cpu", "time of a step, relative to CPU PyTorch"),
     "loops": ("step", "tpu strict", "time of a loop's turn, relative to strict"),
-    "start": (("cold", "warm"), None, "from `import torch` to the end of the first step, seconds"),
+    "start": (("cold", "warm"), None, "from the first touch of the device to the end of its first step, seconds"),
 }
 
 

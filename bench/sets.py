@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import protocol
 
 OPERATORS = ("add", "mm", "layer_norm", "view", "slice_assign")
+STARTS = ("mlp", "gpt-s", "resnet")
 GPT_S = {"layers": 4, "width": 64, "heads": 4, "length": 32, "batch": 4}
 GPT_M = {"layers": 6, "width": 192, "heads": 6, "length": 128, "batch": 16}
 
@@ -236,14 +237,14 @@ def loops(context):
 
 
 # ---- new processes ----
-def run_start(context, variant, cache):
+def run_start(context, variant, case, cache):
     python, environment, folder = context.settings.command(variant)
     environment |= {"TORCH_TPU_CACHE": "1", "TORCH_TPU_CACHE_DIR": cache}
     script = os.path.join(protocol.HERE, "start.py")
-    program, options = ("mlp", CASES[0].tiny) if context.tiny else ("gpt", GPT_S)
+    options = case.tiny if context.tiny else case.options
     began = time.perf_counter()
     done = subprocess.run(
-        [*python, script, variant, str(context.settings.threads_of(variant)), program, json.dumps(options)],
+        [*python, script, variant, str(context.settings.threads_of(variant)), case.program, json.dumps(options)],
         env=environment,
         cwd=folder,
         capture_output=True,
@@ -255,8 +256,7 @@ def run_start(context, variant, cache):
     return {"process": time.perf_counter() - began, **json.loads(done.stdout.splitlines()[-1])}
 
 
-def start(context):
-    """From `import torch` to the end of the first step in new processes: the first, and one that finds its cache."""
+def start_case(context, case):
     values = {}
     for _ in range(1 if context.tiny or context.quick else 5):
         for variant in context.variants:
@@ -265,19 +265,30 @@ def start(context):
             with tempfile.TemporaryDirectory() as cache:
                 for measure in ("cold",) if variant == "cpu" or variant.startswith("peer") else ("cold", "warm"):
                     try:
-                        result = run_start(context, variant, cache)
+                        result = run_start(context, variant, case, cache)
                     except (protocol.WorkerFailed, subprocess.TimeoutExpired) as error:
                         context.failures.append(
-                            {"set": "start", "case": measure, "variant": variant, "error": str(error)}
+                            {"set": "start", "case": case.name, "variant": variant, "error": str(error)}
                         )
-                        context.say(f"start: {error}")
+                        context.say(f"start {case.name}: {error}")
                         continue
-                    seconds = result["model"] + result["step"]
-                    context.figures.add("start", "gpt-s", measure, "s", variant, [seconds])
-                    context.figures.add("start", "gpt-s", f"{measure}, process", "s", variant, [result["process"]])
-                    context.figures.add("start", "gpt-s", f"{measure}, compiles", "", variant, [result["compiles"]])
+                    figures = {
+                        (measure, "s"): result["client"] + result["model"] + result["step"],
+                        (f"{measure}, process", "s"): result["process"],
+                        (f"{measure}, compiles", ""): result["compiles"],
+                    }
+                    for (name, unit), figure in figures.items():
+                        context.figures.add("start", case.name, name, unit, variant, [figure])
                     values.setdefault(variant, []).extend(result["values"])
-    agree(context, "start", "gpt-s", values, 2e-3, 1)
+    agree(context, "start", case.name, values, case.tolerance, 1)
+
+
+def start(context):
+    """From the first touch of the device to the end of its first step in new processes: the first, and one that finds
+    the first one's cache. What PyTorch loads by itself has been loaded."""
+    for case in CASES:
+        if case.name in STARTS and (not context.tiny or case.name == "mlp"):
+            start_case(context, case)
 
 
 SETS = {"enqueue": enqueue, "chain": chain, "train": train, "loops": loops, "start": start}

@@ -1,4 +1,7 @@
-"""A process that is measured as a whole: imports PyTorch, trains a model for one step, and says how long it took.
+"""A process that is measured as a whole: trains a model for one step on the CPU, then on a device.
+
+What PyTorch itself loads and does at its first step is done when the device is touched for the first time: what is
+measured from there on is the device's.
 
 python bench/start.py "tpu fused" THREADS PROGRAM OPTIONS
 """
@@ -20,15 +23,21 @@ def main():
     os.dup2(2, 1)
     worker.bind(threads)
     import torch
+    import workloads
 
+    torch.set_num_threads(threads)
     imported = time.perf_counter()
+    workloads.PROGRAMS[program](worker.Backend("cpu"), **options).turn(1)
+    touched = time.perf_counter()
     server = worker.Server(variant, threads)
+    ready = time.perf_counter()
     server.answer({"do": "start", "program": program, "options": options})
     made = time.perf_counter()
     answer = server.answer({"do": "turn", "options": {"count": 1}})
     done = time.perf_counter()
     compiles = server.backend.counters().get("compiles", 0)
-    figures = {"import": imported - START, "model": made - imported, "step": done - made, "compiles": compiles}
+    figures = {"import": imported - START, "cpu": touched - imported, "client": ready - touched, "model": made - ready}
+    figures |= {"step": done - made, "compiles": compiles}
     print(json.dumps({**figures, "torch": torch.__version__, "values": answer["values"]}), file=channel, flush=True)
 
 
