@@ -31,6 +31,7 @@ void tt_cache_config_free(tt_cache_config *config);
 TT_MUST_USE tt_status *tt_cache_open(const tt_cache_config *config, const tt_pjrt_plugin *plugin,
                                      tt_pjrt_client *client, tt_cache **out_cache);
 void tt_cache_free(tt_cache *cache);  // NULL is allowed
+bool tt_cache_is_on(const tt_cache *cache);
 // From now on nobody waits for another process, which may be what keeps this one from exiting.
 void tt_cache_stop(tt_cache *cache);  // NULL is allowed
 

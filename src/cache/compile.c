@@ -212,9 +212,10 @@ static tt_status *compile_once(job *j) {
   return status;
 }
 
+bool tt_cache_is_on(const tt_cache *cache) { return !atomic_load(&cache->off); }
+
 static bool is_on(const tt_cache *cache, int32_t device) {
-  bool exists = device >= 0 && device < tt_pjrt_client_device_count(cache->client);
-  return exists && !atomic_load(&cache->off);
+  return tt_cache_is_on(cache) && device >= 0 && device < tt_pjrt_client_device_count(cache->client);
 }
 
 static void finish(job *j, tt_pjrt_executable **out_executable, tt_cache_outcome *out_outcome) {

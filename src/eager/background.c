@@ -3,7 +3,6 @@
 // XLA:CPU makes machine code in a pool of threads that it starts at its first compile and has for all of them. Those
 // that somebody waits for need it at normal priority, what is compiled in the background must not take the program's
 // time: so the pool's priority changes with what is being compiled.
-#include <string.h>
 #include <sys/prctl.h>
 
 #include "base/priority.h"
@@ -19,7 +18,7 @@ typedef enum manner { PROMPT, MODEST, QUIET } manner;
 
 static struct {
   tt_mutex lock;
-  bool searched;  // for the pool's threads
+  bool searched;                         // for the pool's threads
   int64_t pool[MOST_THREADS], compiler;  // compiler: 0 while nothing is compiled in the background
   int32_t pool_count;
   int32_t foreground, waiters;  // compiles that somebody waits for; those who wait for what is in the background
@@ -101,6 +100,15 @@ static void start_pool(void) {
     tt_pjrt_executable_free(tt_the_runtime.client, executable);
   }
   tt_status_free(status);
+}
+
+void tt_background_load(void) {
+  tt_mutex_lock(&background.lock);
+  bool started = background.searched;
+  tt_mutex_unlock(&background.lock);
+  if (started) {
+    tt_priority_set(tt_thread_id(), TT_PRIORITY_LOW);
+  }
 }
 
 void tt_background_begin(void) {

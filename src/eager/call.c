@@ -39,8 +39,29 @@ static tt_status *compile_in_turn(tt_record *record, int32_t device, const char 
   return status;
 }
 
-tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
+// Notes where the executable came from, and checks it.
+static tt_status *accept(tt_record *record, const tt_cache_outcome *outcome) {
   tt_runtime *rt = &tt_the_runtime;
+  record->compiled = outcome->source == TT_CACHE_COMPILED;
+  if (record->compiled) {
+    tt_count(&rt->counters.compiles, 1);
+    tt_count(&rt->counters.compile_ns, outcome->compile_ns);
+    tt_explain_note(TT_NOTE_COMPILE, record->op->name, outcome->compile_ns);
+  }
+  TT_LOG(DEBUG, "%s: %s in %.1f ms", record->op->name, tt_cache_source_name(outcome->source),
+         (double)(outcome->compile_ns + outcome->load_ns) / 1e6);
+  if (!record->executable) {
+    return NULL;  // compiling failed
+  }
+  if (tt_pjrt_executable_result_count(record->executable) != record->lowered.output_count) {
+    return tt_error(TT_ERR_INTERNAL, "%s: the compiled program has %d results where %d were built", record->op->name,
+                    tt_pjrt_executable_result_count(record->executable), record->lowered.output_count);
+  }
+  record->temp_bytes = tt_pjrt_executable_temp_bytes(record->executable);
+  return NULL;
+}
+
+tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
   char *labelled = record->stretch ? tt_stretch_label_text(record->stretch, record->lowered.text)
                                    : tt_label_text(record->lowered.text, record->op->short_name);
   const char *text = labelled ? labelled : record->lowered.text;
@@ -51,23 +72,21 @@ tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
   tt_status *status = compile_in_turn(record, engine->device, labelled, &outcome);
   free(labelled);
   tt_profile_add(TT_ACTIVITY_COMPILE, record->title ? record->title : record->op->name, engine->device, profiled, 0);
-  record->compiled = outcome.source == TT_CACHE_COMPILED;
-  if (record->compiled) {
-    tt_count(&rt->counters.compiles, 1);
-    tt_count(&rt->counters.compile_ns, outcome.compile_ns);
-    tt_explain_note(TT_NOTE_COMPILE, record->op->name, outcome.compile_ns);
+  tt_status *fault = accept(record, &outcome);
+  return status ? tt_status_prefix(status, "compiling %s", record->op->name) : fault;
+}
+
+tt_status *tt_record_load(tt_record *record, const tt_engine *engine, bool *out_loaded) {
+  tt_pjrt_compile_options options = tt_options();
+  tt_cache_module module = {record->lowered.text, strlen(record->lowered.text), NULL, &options, engine->device};
+  tt_cache_outcome outcome;
+  *out_loaded = tt_cache_load(tt_the_runtime.cache, &module, &record->executable, &outcome);
+  if (!*out_loaded) {
+    return NULL;
   }
-  TT_LOG(DEBUG, "%s: %s in %.1f ms", record->op->name, tt_cache_source_name(outcome.source),
-         (double)(outcome.compile_ns + outcome.load_ns) / 1e6);
-  if (status) {
-    return tt_status_prefix(status, "compiling %s", record->op->name);
-  }
-  if (tt_pjrt_executable_result_count(record->executable) != record->lowered.output_count) {
-    return tt_error(TT_ERR_INTERNAL, "%s: the compiled program has %d results where %d were built", record->op->name,
-                    tt_pjrt_executable_result_count(record->executable), record->lowered.output_count);
-  }
-  record->temp_bytes = tt_pjrt_executable_temp_bytes(record->executable);
-  return NULL;
+  TT_LOG(DEBUG, "%s\n%s", record->op->name, record->lowered.text);
+  tt_dump_module(record, record->lowered.text);
+  return accept(record, &outcome);
 }
 
 static tt_status *fill_record(tt_record *record, const tt_call_state *s) {

@@ -1,6 +1,7 @@
 // The thread that compiles stretches in the background.
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/strbuf.h"
@@ -17,12 +18,15 @@ typedef struct request {
   tt_stretch *stretch;
 } request;
 
+enum { ABSENT_LIMIT = 16 };  // then the cache knows nothing of this program
+
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t changed;
   tt_thread *thread;
   request *first, *last;
   bool busy, stopping;
+  atomic_int absent;  // programs in a row that were looked for in the cache at their first meeting, and weren't there
 } compiler = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static const tt_rule_entry fused_rule = {.name = "tpu::fused"};
@@ -45,8 +49,42 @@ static char *title_of(const tt_stretch *stretch) {
   return text.data;
 }
 
-static tt_status *build(const request *r, tt_record **out_record) {
+// Whether the stretch was met again. If not, the variant is as new: nothing is compiled for what may never come back.
+static bool is_wanted(const request *r) {
+  pthread_mutex_lock(&r->engine->lock);
+  bool current = r->engine->tape.trie.generation == r->generation;
+  bool wanted = current && r->variant->seen >= 2;
+  if (current && !wanted) {
+    r->variant->state = TT_VARIANT_NEW;
+  }
+  pthread_mutex_unlock(&r->engine->lock);
+  return wanted;
+}
+
+// The executable of a program: from the cache, else compiled if the stretch is wanted. `*out_made` false: it isn't.
+static tt_status *make_executable(const request *r, tt_record *record, bool *out_made) {
+  tt_background_load();
+  TT_TRY(tt_record_load(record, r->engine, out_made));
+  if (*out_made) {
+    atomic_store(&compiler.absent, 0);
+    return NULL;
+  }
+  *out_made = is_wanted(r);
+  if (!*out_made) {
+    atomic_fetch_add(&compiler.absent, 1);
+    return NULL;
+  }
+  tt_background_begin();
+  record->stretch = r->stretch;
+  tt_status *status = tt_record_compile(record, r->engine);
+  record->stretch = NULL;
+  tt_background_end();
+  return status;
+}
+
+static tt_status *build(const request *r, tt_record **out_record, bool *out_made) {
   tt_record *record = *out_record = calloc(1, sizeof *record);
+  *out_made = true;
   if (!record) {
     return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
   }
@@ -55,13 +93,11 @@ static tt_status *build(const request *r, tt_record **out_record) {
   record->title = title_of(r->stretch);
   tt_status *status = tt_stretch_lower(r->stretch, tt_the_runtime.is_cpu, &record->lowered);
   if (!status && record->lowered.text) {
-    record->stretch = r->stretch;
-    status = tt_record_compile(record, r->engine);
-    record->stretch = NULL;
+    status = make_executable(r, record, out_made);
     free(record->lowered.text);
     record->lowered.text = NULL;
   }
-  if (status) {
+  if (status || !*out_made) {
     tt_record_unref(record);
     *out_record = NULL;
   }
@@ -70,23 +106,25 @@ static tt_status *build(const request *r, tt_record **out_record) {
 
 static void serve(request *r) {
   tt_record *record;
-  tt_background_begin();
-  tt_status *status = build(r, &record);
-  tt_background_end();
+  bool made;
+  tt_status *status = build(r, &record, &made);
   tt_explain_place();
   if (status) {
     TT_LOG(WARN, "%d operators stay unfused: %s", r->stretch->count, tt_status_message(status));
     tt_status_free(status);
   }
-  pthread_mutex_lock(&r->engine->lock);
-  bool current = r->engine->tape.trie.generation == r->generation;
-  if (current && record) {
-    tt_node_ready(r->node, r->variant, record);
-    record = NULL;
-  } else if (current) {
-    r->variant->state = TT_VARIANT_FAILED;
+  if (made) {
+    pthread_mutex_lock(&r->engine->lock);
+    bool current = r->engine->tape.trie.generation == r->generation;
+    if (current && record) {
+      r->engine->tape.trie.programs++;
+      tt_node_ready(r->node, r->variant, record);
+      record = NULL;
+    } else if (current) {
+      r->variant->state = TT_VARIANT_FAILED;
+    }
+    pthread_mutex_unlock(&r->engine->lock);
   }
-  pthread_mutex_unlock(&r->engine->lock);
   tt_record_unref(record);
   free_request(r);
 }
@@ -113,19 +151,47 @@ static void run(void *argument) {
   pthread_mutex_unlock(&compiler.lock);
 }
 
+// ---- the process' end ----
+// What LLVM needs while it compiles it makes, and registers for destruction, when it first needs it: in the middle of
+// some compile, so that an exit handler of ours comes too late. Before any handler, exit() destroys the thread-local
+// objects of the thread that calls it, which is the first one but in odd programs.
+extern int __cxa_thread_atexit_impl(void (*destructor)(void *), void *object, void *library);
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
+static void stop_at_end(void *unused) {
+  (void)unused;
+  if (!atomic_load(&tt_the_runtime.forked)) {
+    tt_cache_stop(tt_the_runtime.cache);
+    tt_compiler_stop();
+  }
+}
+
+static void stop_with_first_thread(void) {
+  static _Thread_local bool known;
+  if (!known && tt_thread_id() == getpid()) {
+    known = true;
+    __cxa_thread_atexit_impl(stop_at_end, NULL, &__dso_handle);
+  }
+}
+
+// ---- requests ----
+bool tt_compiler_looks(void) {
+  return atomic_load_explicit(&compiler.absent, memory_order_relaxed) < ABSENT_LIMIT &&
+         tt_cache_is_on(tt_the_runtime.cache);
+}
+
 tt_status *tt_compiler_request(tt_engine *engine, tt_node *node, tt_variant *variant, tt_stretch *stretch) {
   request *r = malloc(sizeof *r);
   if (!r) {
     tt_stretch_free(stretch);
     return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
   }
+  stop_with_first_thread();
   *r = (request){NULL, engine, node, variant, engine->tape.trie.generation, stretch};
   tt_status *status = NULL;
   pthread_mutex_lock(&compiler.lock);
   if (!compiler.thread && !compiler.stopping) {
-    // Here, since exit runs the last registered first: operators were compiled, so that what the plugin registers when
-    // it first compiles is there already.
-    atexit(tt_compiler_stop);
+    atexit(tt_compiler_stop);  // where another thread calls exit(); mostly after what the plugin registers
     status = tt_thread_create("tpu-compile", 0, run, NULL, &compiler.thread);
   }
   if (!status && !compiler.stopping) {

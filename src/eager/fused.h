@@ -12,6 +12,7 @@ bool tt_cuts_push(tt_cuts *cuts, uint64_t record_hash);
 // ---- trie: what was recorded ----
 typedef enum tt_variant_state {
   TT_VARIANT_NEW,
+  TT_VARIANT_LOADING,  // looked for in the cache; compiled if it isn't there and the stretch was met again meanwhile
   TT_VARIANT_COMPILING,
   TT_VARIANT_READY,
   TT_VARIANT_FAILED
@@ -72,9 +73,11 @@ TT_MUST_USE tt_status *tt_stretch_lower(const tt_stretch *stretch, bool for_cpu,
 TT_MUST_USE tt_status *tt_text_reaches(const char *text, const bool *params, int32_t param_count, bool *out_reaches);
 
 // ---- compiler: one thread for all devices ----
-// Compiles a variant in the background and makes it ready. Takes the stretch. No lock needed.
+// Loads or compiles a variant in the background and makes it ready. Takes the stretch. No lock needed. One that was met
+// once only is not compiled, and new again.
 TT_MUST_USE tt_status *tt_compiler_request(tt_engine *engine, tt_node *node, tt_variant *variant, tt_stretch *stretch);
-void tt_compiler_stop(void);  // waits for the module in the making
+bool tt_compiler_looks(void);  // whether it is worth looking for what was met once
+void tt_compiler_stop(void);   // waits for the module in the making
 
 // ---- the priority of compiles (background.c); needs no lock ----
 typedef struct tt_compile_scope {
@@ -84,7 +87,8 @@ typedef struct tt_compile_scope {
 // Around a compile that the calling thread waits for. `compiled`: it was one, and came to an end.
 void tt_foreground_begin(tt_compile_scope *scope);
 void tt_foreground_end(const tt_compile_scope *scope, bool compiled);
-// Around one in the background, on its thread.
+// Before something is loaded in the background; around what is compiled there. On that thread.
+void tt_background_load(void);
 void tt_background_begin(void);
 void tt_background_end(void);
 void tt_background_wait(bool begin);  // somebody begins, or ends, to wait for what is compiled in the background

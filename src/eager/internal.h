@@ -86,6 +86,8 @@ void tt_record_unref(tt_record *record);
 struct tt_engine;
 // Compiles the record's module, or finds it in the compile cache: the one way to an executable.
 TT_MUST_USE tt_status *tt_record_compile(tt_record *record, const struct tt_engine *engine);
+// As that, from the cache alone.
+TT_MUST_USE tt_status *tt_record_load(tt_record *record, const struct tt_engine *engine, bool *out_loaded);
 
 // An executable holds several memory mappings, of which a process has 65,530: the cache must stay well below.
 enum { TT_OP_CACHE_LIMIT = 4096 };

@@ -260,22 +260,24 @@ static int32_t find_live(const tt_tape *tape, int32_t count, uint64_t at, int32_
   return live;
 }
 
+static void note_wanted(tt_node *node) {
+  while (node->parent) {
+    node = node->parent;
+  }
+  tt_recompile_note_stretch(node);
+}
+
 static void request(tt_engine *engine, tt_node *node, tt_variant *variant) {
   tt_stretch *stretch;
   tt_status *status = tt_stretch_create(node, variant, &stretch);
   if (!status) {
     status = tt_compiler_request(engine, node, variant, stretch);
   }
-  variant->state = status ? TT_VARIANT_FAILED : TT_VARIANT_COMPILING;
-  engine->tape.trie.programs++;
-  while (node->parent) {
-    node = node->parent;
-  }
-  tt_recompile_note_stretch(node);
+  variant->state = status ? TT_VARIANT_FAILED : variant->seen < 2 ? TT_VARIANT_LOADING : TT_VARIANT_COMPILING;
   tt_status_free(status);
 }
 
-// Notes that the first `count` steps are a stretch, and has it compiled when it is met again.
+// Notes that the first `count` steps are a stretch. Has it compiled when it is met again, and looked for before.
 static void note(tt_engine *engine, int32_t count, const int32_t *live, int32_t live_count, tt_cut_reason reason) {
   tt_tape *tape = &engine->tape;
   if (tape->trie.count > TT_TRIE_LIMIT || tape->trie.programs > TT_PROGRAM_LIMIT) {
@@ -290,8 +292,14 @@ static void note(tt_engine *engine, int32_t count, const int32_t *live, int32_t 
   }
   node->ends = reason == TT_CUT_CONTENT || reason == TT_CUT_THREAD ? reason : node->ends;
   tt_variant *variant = tt_node_add(node, live, live_count);
-  if (variant && ++variant->seen >= 2 && variant->state == TT_VARIANT_NEW && count > 1) {
-    request(engine, node, variant);
+  if (variant && count > 1) {
+    variant->seen++;
+    if (variant->state == TT_VARIANT_NEW && (variant->seen >= 2 || tt_compiler_looks())) {
+      request(engine, node, variant);
+    }
+    if (variant->seen == 2 && variant->state != TT_VARIANT_READY) {
+      note_wanted(node);
+    }
   }
   tt_background_look();
 }
