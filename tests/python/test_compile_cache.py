@@ -169,3 +169,47 @@ def test_death_in_a_write_and_command_line(run, folder, capsys, monkeypatch):
         cli(capsys, "stats", "--dir", folder / "mine.txt")
     monkeypatch.setenv("TORCH_TPU_CACHE", "0")
     assert cli(capsys, "stats")[0] == 1
+
+
+LABELLED = """
+    import json, torch
+
+    torch.tpu.set_eager_mode("fused")
+    x = torch.linspace(-1, 1, 12, device="tpu").reshape(3, 4)
+    torch.tpu.synchronize()
+    results, executions = [], []
+    for turn in range(4):
+        before = torch.tpu.counters()["executions"]
+        with torch.profiler.record_function(f"process {torch.initial_seed()}, step {turn}"):
+            y = torch.nn.functional.softmax(x @ x.t() * 2 + turn, 1).exp().sin()
+        results.append(y.cpu().tolist())
+        executions.append(torch.tpu.counters()["executions"] - before)
+        torch.tpu.wait_for_compiles()
+    print(json.dumps({"results": results, "executions": executions, "compiles": torch.tpu.compile_count()}))
+"""
+
+
+def test_fused_programs_are_loaded_at_their_first_meeting_whatever_their_labels(run_python, folder):
+    environment = {"TORCH_TPU_CACHE": "1", "TORCH_TPU_CACHE_DIR": folder}
+    first, second = (json.loads(run_python(LABELLED, **environment).stdout) for _ in range(2))
+    assert first["compiles"] > 0 and second["compiles"] == 0
+    assert second["results"] == first["results"]
+    assert first["executions"][2] == 1 and first["executions"][1] > 1  # compiled when it was met again
+    assert second["executions"][0] > 1 and second["executions"][1:] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("cached", ["0", "1"])
+def test_exit_while_programs_are_made(run_python, folder, cached):
+    program = """
+        import torch
+
+        torch.tpu.set_eager_mode("fused")
+        x = torch.linspace(-1, 1, 64, device="tpu").reshape(8, 8)
+        for turn in range(2):
+            y = x
+            for k in range(30):
+                y = ((y @ x).softmax(-1) + k).cumsum(0).sort(0).values
+            y.sum().item()
+    """
+    for _ in range(2):
+        run_python(program, TORCH_TPU_CACHE=cached, TORCH_TPU_CACHE_DIR=folder)
