@@ -23,6 +23,7 @@ def main():
     os.dup2(2, 1)
     worker.bind(threads)
     import torch
+
     import workloads
 
     torch.set_num_threads(threads)
