@@ -17,10 +17,6 @@ bool tt_priority_can_rise(void);
 // `thread` is the kernel's number, of this process. That it fails is no reason to stop: the thread runs on as it did.
 void tt_priority_set(int64_t thread, tt_priority priority);
 
-// For those that can't be raised: with `yielding`, threads of normal priority let go at once of a processor that
-// another wants, and keep to a quarter of the processors. What was is back with `yielding` false.
-void tt_priority_yield(const int64_t *threads, int32_t count, bool yielding);
-
 // The threads of this process that have this name. Returns how many; at most `capacity` are written.
 int32_t tt_threads_named(const char *name, int64_t *out_threads, int32_t capacity);
 

@@ -33,8 +33,7 @@ static void apply(manner manner) {
   }
   background.manner = manner;
   if (!tt_priority_can_rise()) {
-    tt_priority_yield(background.pool, background.pool_count, manner != PROMPT);
-    return;
+    return;  // the pool is needed at normal priority again, so it keeps it
   }
   static const tt_priority of_pool[] = {TT_PRIORITY_NORMAL, TT_PRIORITY_LOW, TT_PRIORITY_IDLE},
                            of_compiler[] = {TT_PRIORITY_LOW, TT_PRIORITY_LOW, TT_PRIORITY_IDLE};
