@@ -218,10 +218,29 @@ static void finish_block(forward *f, int64_t batch, int64_t head, int64_t first,
 }
 
 // ---- forward, a few queries: a row of scores each ----
+// For so few queries turning them would leave most of a vector empty. Both passes go by this, so that they round alike.
+static bool has_few_rows(const tt_attention *a) { return a->q_length <= FEW_ROWS && a->key.column == 1; }
+
+// One row of scores, the keys as they lie. `copy`: room for a query.
+static void score_row(const tt_attention *a, const plane *queries, const plane *all_keys, int64_t i, int64_t first_key,
+                      int64_t keys, float *scores, float *copy) {
+  const float *query = row_of(queries, i);
+  if (queries->column != 1) {
+    pack_rows(copy, a->width, query, 0, queries->column, 1, a->width);
+    query = copy;
+  }
+  for (int64_t j = 0; j < keys; j++) {
+    scores[j] = dot(query, row_of(all_keys, first_key + j), a->width);
+  }
+  for (int64_t j = keys; j < padded(keys); j++) {
+    scores[j] = 0;
+  }
+}
+
 typedef struct few {
   const tt_attention *a;
   plane query, key, value, bias;
-  int64_t first, rows, v_width;
+  int64_t v_width;
   float *values, *scores, *out, *query_row;
   float top[FEW_ROWS], total[FEW_ROWS];
 } few;
@@ -259,25 +278,15 @@ static void soften_row(const row_view *row, float *top, float *total, float *out
   }
 }
 
-static void score_row(few *f, int64_t i, int64_t first_key, int64_t keys) {
+static void weigh_row(few *f, int64_t i, int64_t first_key, int64_t keys) {
   const tt_attention *a = f->a;
-  const float *query = row_of(&f->query, f->first + i);
   float *scores = f->scores + i * K_BLOCK;
-  if (f->query.column != 1) {
-    pack_rows(f->query_row, a->width, query, 0, f->query.column, 1, a->width);
-    query = f->query_row;
-  }
-  for (int64_t j = 0; j < keys; j++) {
-    scores[j] = dot(query, row_of(&f->key, first_key + j), a->width);
-  }
-  for (int64_t j = keys; j < padded(keys); j++) {
-    scores[j] = 0;
-  }
+  score_row(a, &f->query, &f->key, i, first_key, keys, scores, f->query_row);
   const row_view row = {
       .scores = scores,
       .columns = padded(keys),
-      .limit = a->causal ? least(keys, f->first + i + 1 - first_key) : keys,
-      .bias = f->bias.data ? row_of(&f->bias, f->first + i) + first_key * f->bias.column : NULL,
+      .limit = a->causal ? least(keys, i + 1 - first_key) : keys,
+      .bias = f->bias.data ? row_of(&f->bias, i) + first_key * f->bias.column : NULL,
       .bias_column = f->bias.column,
       .scale = a->scale,
   };
@@ -289,8 +298,8 @@ static void attend_few(few *f, int64_t batch, int64_t head, int64_t end_key) {
   for (int64_t k = 0; k < end_key; k += K_BLOCK) {
     const int64_t keys = least(K_BLOCK, end_key - k);
     const plane values = whole_rows(f->values, &f->value, k, keys, a->v_width);
-    for (int64_t i = 0; i < f->rows; i++) {
-      score_row(f, i, k, keys);
+    for (int64_t i = 0; i < a->q_length; i++) {
+      weigh_row(f, i, k, keys);
     }
     const matrices weighted = {.a = f->scores,
                                .a_row = K_BLOCK,
@@ -301,11 +310,11 @@ static void attend_few(few *f, int64_t batch, int64_t head, int64_t end_key) {
                                .c_row = f->v_width,
                                .depth = keys,
                                .add = k > 0};
-    multiply(&weighted, f->rows, f->v_width);
+    multiply(&weighted, a->q_length, f->v_width);
   }
-  float *lse = a->lse + (batch * a->q_heads + head) * a->q_length + f->first;
-  float *to = a->out.data + batch * a->out.batch + head * a->out.head + f->first * a->out.row;
-  for (int64_t i = 0; i < f->rows; i++) {
+  float *lse = a->lse + (batch * a->q_heads + head) * a->q_length;
+  float *to = a->out.data + batch * a->out.batch + head * a->out.head;
+  for (int64_t i = 0; i < a->q_length; i++) {
     const float inverse = f->total[i] == 0 ? 0 : 1 / f->total[i];
     put_row(to + i * a->out.row, a->out.column, f->out + i * f->v_width, a->v_width, inverse);
     lse[i] = log_of_sum(f->top[i], f->total[i]);
@@ -325,10 +334,8 @@ static void attend(const tt_attention *a, int64_t item, float *scratch) {
   layout_forward(&f, a, scratch);
   // A weight of zero doesn't hide an infinite or undefined value: then every key counts.
   const bool skips = a->causal && plane_is_finite(&f.value, a->k_length, a->v_width);
-  if (end - first <= FEW_ROWS && f.key.column == 1) {
+  if (has_few_rows(a)) {
     few g = {.a = a, .query = f.query, .key = f.key, .value = f.value, .bias = f.bias};
-    g.first = first;
-    g.rows = end - first;
     layout_few(&g, a, scratch);
     attend_few(&g, batch, head, skips ? least(a->k_length, end) : a->k_length);
     return;
@@ -415,7 +422,12 @@ static bool sum_deltas(const tt_attention *a, const plane *grad, const plane *ou
 // Scores become weights; the slopes, which hold grad_out v^T, the gradients of the scores.
 static void derive(const row_view *row, float *slopes, float lse, float delta) {
   for (int64_t j = 0; j < row->columns; j += TT_WIDTH) {
-    const vec p = masked(row, j, exponential(score_at(row, j) - splat(lse)), 0);
+    store(row->scores + j, score_at(row, j));
+  }
+  // Rounded as in the forward pass, whose sum this is divided by: not one operation with the subtraction.
+  __asm__ volatile("" : : : "memory");
+  for (int64_t j = 0; j < row->columns; j += TT_WIDTH) {
+    const vec p = masked(row, j, exponential(load(row->scores + j) - splat(lse)), 0);
     store(row->scores + j, p);
     store(slopes + j, p * (load(slopes + j) - splat(delta)));
   }
@@ -432,7 +444,13 @@ static void fill_weights(backward *f, const query_head *h, int64_t first, int64_
                 .c = f->weights,
                 .c_row = K_BLOCK,
                 .depth = a->width};
-  multiply(&m, rows, padded(keys));
+  if (has_few_rows(a)) {
+    for (int64_t i = 0; i < rows; i++) {
+      score_row(a, &h->query, &f->key, first + i, first_key, keys, f->weights + i * K_BLOCK, f->queries);
+    }
+  } else {
+    multiply(&m, rows, padded(keys));
+  }
   m.a = row_of(&h->grad, first);
   m.a_row = h->grad.row;
   m.a_column = h->grad.column;
