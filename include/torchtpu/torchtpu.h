@@ -26,8 +26,9 @@ extern "C" {
 // cache TORCH_TPU_CACHE (0: none on disk), TORCH_TPU_CACHE_DIR (a folder; $XDG_CACHE_HOME or ~/.cache has it
 // otherwise), TORCH_TPU_CACHE_SIZE (its bound: bytes, or with K, M, G; 2G), TORCH_TPU_SHARED_CACHE_DIR (a second
 // folder, shared with other machines; whoever can write there can make programs for those who read it),
-// TORCH_TPU_RECOMPILE_WARNING (how often a loop may compile before it is told; 0: always).
-// Where to look for plugins; either may be NULL. Copied. Has no effect once the client exists.
+// TORCH_TPU_RECOMPILE_WARNING (how often a loop may compile before it is told; 0: always), TORCH_TPU_HOST_POOL (0:
+// memory that XLA:CPU frees goes back to the C library at once). Where to look for plugins; either may be NULL. Copied.
+// Has no effect once the client exists.
 void tt_set_plugin_candidates(const char *tpu_plugin, const char *cpu_plugin);
 // Creates the client if there is none. Errors: no plugin found, a bad plugin, a forked child.
 TT_MUST_USE tt_status *tt_init(void);
@@ -90,7 +91,8 @@ typedef struct tt_memory_stats {
 TT_MUST_USE tt_status *tt_get_memory_stats(int32_t device, tt_memory_stats *out_stats);
 TT_MUST_USE tt_status *tt_reset_peak_memory(int32_t device);
 TT_MUST_USE tt_status *tt_reset_accumulated_memory(int32_t device);  // totals and counts begin at 0 again
-TT_MUST_USE tt_status *tt_empty_cache(void);  // forgets interned scalars and what else is only kept for speed
+TT_MUST_USE tt_status *tt_empty_cache(
+    void);  // forgets interned scalars and what else is only kept for speed: XLA:CPU's free memory
 // Frees every compiled operator in memory. Values and tensors stay valid. The compile cache on disk stays:
 // tt_compile_cache_inspect() clears that.
 TT_MUST_USE tt_status *tt_clear_compile_cache(void);

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "eager/explain.h"
 #include "eager/fused.h"
 #include "eager/recompile.h"
@@ -209,6 +210,9 @@ static tt_status *start_client(const char *path, bool named) {
   TT_TRY(tt_pjrt_client_create(rt->plugin, &options, &rt->client));
   rt->is_cpu = tt_pjrt_client_is_cpu(rt->client);
   rt->has_host_kernels = tt_kernels_register(rt->client);  // before anything is compiled, or loaded from the cache
+  if (rt->is_cpu && !tt_pjrt_plugin_pool_memory(rt->plugin, host_memory())) {
+    TT_LOG(DEBUG, "memory of %s is not pooled", path);
+  }
   int32_t count = tt_pjrt_client_device_count(rt->client);
   if (rt->is_cpu && count > requested_devices()) {
     count = requested_devices();  // some builds of XLA:CPU make four unasked

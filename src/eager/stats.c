@@ -93,6 +93,7 @@ tt_status *tt_empty_cache(void) {
     tt_scalar_cache_clear(&engine->scalars);
     pthread_mutex_unlock(&engine->lock);
   }
+  tt_pjrt_trim_memory();
   return NULL;
 }
 

@@ -29,6 +29,9 @@ TT_MUST_USE tt_status *tt_pjrt_plugin_load(const char *path, tt_pjrt_plugin **ou
 void tt_pjrt_plugin_free(tt_pjrt_plugin *plugin);  // the handle only
 void tt_pjrt_plugin_version(const tt_pjrt_plugin *plugin, int *out_major, int *out_minor);
 const char *tt_pjrt_plugin_path(const tt_pjrt_plugin *plugin);
+// XLA:CPU only: has the plugin's large blocks kept when they are freed (host_pool.h), on a machine with so many bytes.
+bool tt_pjrt_plugin_pool_memory(tt_pjrt_plugin *plugin, int64_t memory);
+void tt_pjrt_trim_memory(void);  // gives back to the system what is kept
 
 // ---- client ----
 typedef struct tt_pjrt_client_options {

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "pjrt/host_pool.h"
 #include "pjrt/internal.h"
 
 #define CURE "set TORCH_TPU_PJRT_PLUGIN to a PJRT plugin with API 0.57 or newer"
@@ -251,3 +252,9 @@ void tt_pjrt_plugin_version(const tt_pjrt_plugin *plugin, int *out_major, int *o
 }
 
 const char *tt_pjrt_plugin_path(const tt_pjrt_plugin *plugin) { return plugin->path; }
+
+bool tt_pjrt_plugin_pool_memory(tt_pjrt_plugin *plugin, int64_t memory) {
+  return tt_host_pool_attach(plugin->table->library, memory);
+}
+
+void tt_pjrt_trim_memory(void) { tt_host_pool_trim(); }

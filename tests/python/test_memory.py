@@ -148,3 +148,41 @@ def test_intermediate_result_too_large(run_python):
         """,
         TORCH_TPU_MEMORY_FRACTION="0.02",
     )
+
+
+FREED_MEMORY = """
+    import resource
+    import torch
+
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+
+    def faults_of_steps():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(4):
+            y = x + 1
+            del y
+            torch.tpu.synchronize()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    x = torch.ones(1 << 24, device="tpu")  # 64 MiB
+    faults_of_steps()
+    faults = faults_of_steps()
+    before = resident()
+    torch.tpu.empty_cache()
+    given_back = before - resident()
+    assert (x + 1).sum().item() == 2 << 24
+    """
+
+
+def test_freed_memory_is_kept_until_the_cache_is_emptied(run_python):
+    done = run_python(FREED_MEMORY + "print(faults, given_back)")
+    faults, given_back = map(int, done.stdout.split())
+    assert faults < 16384  # of one result alone, where each is fresh
+    assert given_back > 48 << 20
+
+
+def test_freed_memory_goes_back_without_the_pool(run_python):
+    done = run_python(FREED_MEMORY + "print(given_back)", TORCH_TPU_HOST_POOL="0")
+    assert int(done.stdout) < 48 << 20
