@@ -1,5 +1,7 @@
 // Layer, group, batch and weight normalisation, and renorm.
 #include "aten/dims.h"
+#include "aten/host.h"
+#include "kernels/handlers.h"
 
 // Statistics are computed in two passes, in the compute type. Layer and batch norm keep them in it, for float16 and
 // bfloat16 inputs float32, as CUDA does and the Meta functions that AOTAutograd trusts (CPU rounds them).
@@ -81,11 +83,11 @@ static bool read_layer_dims(tt_rule *r, layer_dims *d) {
   return true;
 }
 
-// An affine parameter of normalized_shape, as [N] along the rows' dims; NULL if it is None.
-static tt_hlo layer_parameter(tt_rule *r, const char *name, tt_dtype dtype, const layer_dims *d) {
+// Whether an affine parameter is there and of normalized_shape.
+static bool has_layer_parameter(tt_rule *r, const char *name) {
   const tt_operand *p = tt_operand_of(r, name);
   if (!p) {
-    return NULL;
+    return false;
   }
   int32_t count;
   const int64_t *shape = tt_ints(r, "normalized_shape", &count);
@@ -93,9 +95,14 @@ static tt_hlo layer_parameter(tt_rule *r, const char *name, tt_dtype dtype, cons
     tt_fail(r, TT_ERR_RUNTIME,
             "Expected %s to be of same shape as normalized_shape, but got %s of shape %s and normalized_shape = %s",
             name, name, tt_dims_text(p->sizes, p->ndim).text, tt_dims_text(shape, count).text);
-    return NULL;
+    return false;
   }
-  return v_along(v_flat(tt_in_as(r, name, dtype)), (int64_t[]){d->m, d->n}, 2, 1);
+  return true;
+}
+
+// As [N] along the rows' dims; NULL if it is None.
+static tt_hlo layer_parameter(tt_rule *r, const char *name, tt_dtype dtype, const layer_dims *d) {
+  return has_layer_parameter(r, name) ? v_along(v_flat(tt_in_as(r, name, dtype)), (int64_t[]){d->m, d->n}, 2, 1) : NULL;
 }
 
 // What the statistics are kept in: the input's type, or that of wider parameters.
@@ -108,23 +115,74 @@ static tt_dtype stat_dtype(tt_rule *r, tt_dtype dtype) {
   return dtype;
 }
 
+static void ret_layer_norm(tt_rule *r, const layer_dims *d, tt_hlo y, tt_hlo mean, tt_hlo rstd) {
+  const tt_operand *x = tt_operand_of(r, "input");
+  const tt_dtype stat = stat_dtype(r, x->dtype);
+  tt_ret(r, 0, tt_cast(tt_hlo_reshape(y, x->sizes, x->ndim), x->dtype));
+  tt_ret(r, 1, tt_cast(tt_hlo_reshape(mean, d->stat_dims, d->rank), stat));
+  tt_ret(r, 2, tt_cast(tt_hlo_reshape(rstd, d->stat_dims, d->rank), stat));
+}
+
+// ---- by a kernel of the host: XLA:CPU makes a dozen loops of a norm and its gradient, most of them on one thread ----
+static bool on_host(tt_rule *r, tt_dtype compute, const layer_dims *d) {
+  return tt_rule_has_host_kernels(r) && compute == TT_F32 && d->m > 0 && d->n > 0;
+}
+
+static tt_host_result result_of(const int64_t *sizes, int32_t rank) {
+  tt_host_result result = {.rank = rank, .order = {0, 1}};
+  memcpy(result.sizes, sizes, sizeof *sizes * (size_t)rank);
+  return result;
+}
+
+static void host_layer_numbers(tt_host_call *c, const layer_dims *d, int64_t has, int64_t want) {
+  tt_host_number(c, d->m);
+  tt_host_number(c, d->n);
+  tt_host_number(c, has);
+  tt_host_number(c, want);
+}
+
+static void host_operand(tt_rule *r, tt_host_call *c, const char *name) {
+  tt_host_operand(c, v_flat(tt_in_as(r, name, TT_F32)));
+}
+
+static bool host_parameter(tt_rule *r, tt_host_call *c, const char *name) {
+  const bool has = has_layer_parameter(r, name);
+  if (has) {
+    host_operand(r, c, name);
+  }
+  return has;
+}
+
+static void build_host_layer_norm(tt_rule *r, const layer_dims *d) {
+  tt_host_call c = {.number_count = 0};
+  host_operand(r, &c, "input");
+  const bool weight = host_parameter(r, &c, "weight"), bias = host_parameter(r, &c, "bias");
+  tt_host_operand(&c, tt_scalar(r, "eps", TT_F32));
+  host_layer_numbers(&c, d, weight + 2 * bias, 0);
+  const int64_t dims[] = {d->m, d->n};
+  const tt_host_result results[] = {result_of(dims, 2), result_of(dims, 1), result_of(dims, 1)};
+  tt_hlo out[3] = {NULL};
+  tt_host_make(r, &c, TT_HOST_NORM, results, 3, out);
+  ret_layer_norm(r, d, out[0], out[1], out[2]);
+}
+
 static void build_layer_norm(tt_rule *r) {
   layer_dims d;
   if (!check_float(r, "input", "LayerNormKernelImpl") || !read_layer_dims(r, &d)) {
     return;
   }
   const tt_dtype dtype = tt_operand_of(r, "input")->dtype, compute = tt_opmath(dtype);
+  if (on_host(r, compute, &d)) {
+    build_host_layer_norm(r, &d);
+    return;
+  }
   tt_hlo input = tt_in_as(r, "input", compute), x = tt_hlo_reshape(input, (int64_t[]){d.m, d.n}, 2);
   tt_hlo mean = tt_mean_of(tt_reduce_mask(TT_SUM, x, ROWS), d.n);
   tt_hlo rstd = inverse_std(variance(x, mean, ROWS, d.n), tt_scalar(r, "eps", compute));
   tt_hlo y = centred_times(x, mean, rstd, ROWS);
   tt_hlo weight = layer_parameter(r, "weight", compute, &d), bias = layer_parameter(r, "bias", compute, &d);
   y = weight ? v_mul(y, weight) : y;
-  y = bias ? v_add(y, bias) : y;
-  tt_ret(r, 0, tt_cast(v_reshape_like(y, input), dtype));
-  const tt_dtype stat = stat_dtype(r, dtype);
-  tt_ret(r, 1, tt_cast(tt_hlo_reshape(mean, d.stat_dims, d.rank), stat));
-  tt_ret(r, 2, tt_cast(tt_hlo_reshape(rstd, d.stat_dims, d.rank), stat));
+  ret_layer_norm(r, &d, bias ? v_add(y, bias) : y, mean, rstd);
 }
 
 // A gradient of an affine parameter: of its dtype and shape.
@@ -137,6 +195,33 @@ static void ret_parameter_grad(tt_rule *r, int32_t i, const char *name, tt_hlo g
   }
 }
 
+static void build_host_layer_norm_backward(tt_rule *r, const layer_dims *d) {
+  tt_host_call c = {.number_count = 0};
+  static const char *const names[] = {"input", "grad_out", "mean", "rstd"};
+  for (int32_t i = 0; i < 4; i++) {
+    host_operand(r, &c, names[i]);
+  }
+  const bool weight = host_parameter(r, &c, "weight"), bias = tt_operand_of(r, "bias");
+  host_layer_numbers(&c, d, weight, wanted(r, 0) + 2 * (weight && wanted(r, 1)) + 4 * (bias && wanted(r, 2)));
+  const int64_t dims[] = {d->m, d->n};
+  const tt_host_result results[] = {result_of(dims, 2), result_of(dims + 1, 1), result_of(dims + 1, 1)};
+  tt_hlo out[3] = {NULL};
+  tt_host_make(r, &c, TT_HOST_NORM_BACKWARD, results, 3, out);
+  const tt_operand *x = tt_operand_of(r, "input");
+  if (wanted(r, 0)) {
+    tt_ret(r, 0, tt_cast(tt_hlo_reshape(out[0], x->sizes, x->ndim), x->dtype));
+  } else {
+    tt_ret_none(r, 0);
+  }
+  ret_parameter_grad(r, 1, "weight", out[1]);
+  ret_parameter_grad(r, 2, "bias", out[2]);
+}
+
+static bool is_numel(tt_rule *r, const char *name, int64_t count) {
+  const tt_operand *x = tt_operand_of(r, name);
+  return x && tt_operand_numel(x) == count;
+}
+
 static void build_layer_norm_backward(tt_rule *r) {
   layer_dims d;
   if (!check_float(r, "input", "LayerNormBackwardKernelImpl") || !read_layer_dims(r, &d)) {
@@ -144,6 +229,11 @@ static void build_layer_norm_backward(tt_rule *r) {
   }
   const tt_dtype dtype = tt_operand_of(r, "input")->dtype, compute = tt_opmath(dtype);
   const int64_t dims[] = {d.m, d.n};
+  if (on_host(r, compute, &d) && is_numel(r, "grad_out", d.m * d.n) && is_numel(r, "mean", d.m) &&
+      is_numel(r, "rstd", d.m)) {
+    build_host_layer_norm_backward(r, &d);
+    return;
+  }
   tt_hlo input = tt_in_as(r, "input", compute);
   tt_hlo dy = tt_hlo_reshape(tt_in_as(r, "grad_out", compute), dims, 2);
   tt_hlo mean = v_flat(tt_in_as(r, "mean", compute)), rstd = v_flat(tt_in_as(r, "rstd", compute));

@@ -2,6 +2,7 @@
 #if defined(__x86_64__)
 #define TT_WIDTH 16
 #include "kernels/attention_simd.h"
+#include "kernels/norm_simd.h"
 #include "kernels/product_simd.h"
 #include "kernels/sets.h"
 
@@ -13,6 +14,9 @@ const tt_kernels tt_kernels_avx512 = {
     .attend_backward_scratch = attend_backward_scratch,
     .multiply = multiply_item,
     .multiply_scratch = multiply_scratch,
+    .normalise = normalise,
+    .derive_norm = derive_norm,
+    .derive_norm_scratch = derive_scratch,
 };
 #else
 typedef int tt_no_avx512;

@@ -1,6 +1,7 @@
 // The kernels for any processor; what instructions that means is said in CMakeLists.txt.
 #define TT_WIDTH 4
 #include "kernels/attention_simd.h"
+#include "kernels/norm_simd.h"
 #include "kernels/product_simd.h"
 #include "kernels/sets.h"
 
@@ -12,4 +13,7 @@ const tt_kernels tt_kernels_generic = {
     .attend_backward_scratch = attend_backward_scratch,
     .multiply = multiply_item,
     .multiply_scratch = multiply_scratch,
+    .normalise = normalise,
+    .derive_norm = derive_norm,
+    .derive_norm_scratch = derive_scratch,
 };

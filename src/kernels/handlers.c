@@ -320,13 +320,71 @@ void *tt_handle_product(tt_ffi_frame *frame) {
   return end(&c, !all_read(&c) || tt_multiply(tt_kernels_best(), &team, &p));
 }
 
+// ---- layer normalisation ----
+static int64_t read_norm(call *c, tt_norm *p) {
+  int64_t count;
+  *p = (tt_norm){.rows = c->numbers[TT_HOST_NORM_ROWS], .columns = c->numbers[TT_HOST_NORM_COLUMNS]};
+  if (p->rows < 1 || p->columns < 1 || __builtin_mul_overflow(p->rows, p->columns, &count)) {
+    refuse(c, "rows that are none");
+    return -1;
+  }
+  return count;
+}
+
+static float *next_in(call *c, int64_t count) { return next_dense(c, &c->frame->arguments, &c->next_argument, count); }
+
+static float *next_out(call *c, int64_t count) { return next_dense(c, &c->frame->results, &c->next_result, count); }
+
+void *tt_handle_norm(tt_ffi_frame *frame) {
+  call c;
+  void *result;
+  if (!begin(frame, TT_HOST_NORM_COUNT, &c, &result)) {
+    return result;
+  }
+  tt_norm p;
+  const int64_t count = read_norm(&c, &p), has = c.numbers[TT_HOST_NORM_HAS];
+  p.x = next_in(&c, count);
+  p.weight = has & 1 ? next_in(&c, p.columns) : NULL;
+  p.bias = has & 2 ? next_in(&c, p.columns) : NULL;
+  const float *eps = next_in(&c, 1);
+  p.eps = eps ? *eps : 0;
+  p.y = next_out(&c, count);
+  p.mean = next_out(&c, p.rows);
+  p.rstd = next_out(&c, p.rows);
+  const tt_team team = team_of(frame);
+  return end(&c, !all_read(&c) || tt_normalise(tt_kernels_best(), &team, &p));
+}
+
+void *tt_handle_norm_backward(tt_ffi_frame *frame) {
+  call c;
+  void *result;
+  if (!begin(frame, TT_HOST_NORM_COUNT, &c, &result)) {
+    return result;
+  }
+  tt_norm p;
+  const int64_t count = read_norm(&c, &p), want = c.numbers[TT_HOST_NORM_WANT];
+  p.x = next_in(&c, count);
+  p.grad_out = next_in(&c, count);
+  p.mean = next_in(&c, p.rows);
+  p.rstd = next_in(&c, p.rows);
+  p.weight = c.numbers[TT_HOST_NORM_HAS] & 1 ? next_in(&c, p.columns) : NULL;
+  float *x = next_out(&c, count), *weight = next_out(&c, p.columns), *bias = next_out(&c, p.columns);
+  p.grad_x = want & 1 ? x : NULL;
+  p.grad_weight = want & 2 ? weight : NULL;
+  p.grad_bias = want & 4 ? bias : NULL;
+  const tt_team team = team_of(frame);
+  return end(&c, !all_read(&c) || tt_norm_backward(tt_kernels_best(), &team, &p));
+}
+
 bool tt_kernels_register(tt_pjrt_client *client) {
   static const struct {
     const char *name;
     tt_pjrt_handler *handler;
   } handlers[] = {{TT_HOST_FORWARD, tt_handle_attention},
                   {TT_HOST_BACKWARD, tt_handle_attention_backward},
-                  {TT_HOST_PRODUCT, tt_handle_product}};
+                  {TT_HOST_PRODUCT, tt_handle_product},
+                  {TT_HOST_NORM, tt_handle_norm},
+                  {TT_HOST_NORM_BACKWARD, tt_handle_norm_backward}};
   const char *wanted = getenv("TORCH_TPU_HOST_KERNELS");
   bool all = !wanted || strcmp(wanted, "0") != 0;
   for (size_t i = 0; all && i < sizeof handlers / sizeof *handlers; i++) {

@@ -31,9 +31,22 @@ enum {
 // A product: batch, rows, depth, columns, then three strides of each operand. Operands: a, b; result: c.
 enum { TT_HOST_PRODUCT_COUNT = 4 + 2 * 3 };
 
+// Layer normalisation. Operands, all dense: x, [weight], [bias], eps; results: y, mean, rstd.
+// Backward: x, grad_out, mean, rstd, [weight]; results: the gradients of x, weight and bias, those that aren't wanted
+// without contents.
+enum {
+  TT_HOST_NORM_ROWS,
+  TT_HOST_NORM_COLUMNS,
+  TT_HOST_NORM_HAS,   // bits: 1 weight, 2 bias; backward: 1 weight
+  TT_HOST_NORM_WANT,  // backward, bits: 1 x, 2 weight, 4 bias
+  TT_HOST_NORM_COUNT,
+};
+
 #define TT_HOST_FORWARD "torchtpu.attention.1"
 #define TT_HOST_BACKWARD "torchtpu.attention_backward.1"
 #define TT_HOST_PRODUCT "torchtpu.product.1"
+#define TT_HOST_NORM "torchtpu.layer_norm.1"
+#define TT_HOST_NORM_BACKWARD "torchtpu.layer_norm_backward.1"
 
 // Makes them known to the plugin; false where that can't be, or TORCH_TPU_HOST_KERNELS=0.
 bool tt_kernels_register(tt_pjrt_client *client);
@@ -42,5 +55,7 @@ struct tt_ffi_frame;
 void *tt_handle_attention(struct tt_ffi_frame *frame);
 void *tt_handle_attention_backward(struct tt_ffi_frame *frame);
 void *tt_handle_product(struct tt_ffi_frame *frame);
+void *tt_handle_norm(struct tt_ffi_frame *frame);
+void *tt_handle_norm_backward(struct tt_ffi_frame *frame);
 
 #endif  // TORCHTPU_KERNELS_HANDLERS_H

@@ -47,6 +47,21 @@ typedef struct tt_product {
   int64_t item_rows;  // of one piece of work; set by tt_product_items()
 } tt_product;
 
+// Layer normalisation of dense x[rows][columns]. All sizes above 0.
+typedef struct tt_norm {
+  int64_t rows, columns;
+  const float *x, *weight, *bias;  // NULL: 1, 0
+  float eps;
+  float *mean, *rstd;  // [rows]; backward reads them
+  float *y;            // forward
+  // backward; NULL: not wanted
+  const float *grad_out;
+  float *grad_x, *grad_weight, *grad_bias;
+  // set by tt_norm_items(), and by tt_norm_backward()
+  int64_t item_rows;
+  float *partial;  // [items][2][columns]: sums over a piece's rows; NULL: not wanted
+} tt_norm;
+
 // ---- kernels for one set of instructions ----
 // Each does one of the problem's pieces; pieces are independent. `scratch` holds as many floats as the size function
 // says, aligned to 64 bytes.
@@ -58,6 +73,9 @@ typedef struct tt_kernels {
   size_t (*attend_backward_scratch)(const tt_attention *a);
   void (*multiply)(const tt_product *p, int64_t item, float *scratch);
   size_t (*multiply_scratch)(const tt_product *p);
+  void (*normalise)(const tt_norm *p, int64_t item);
+  void (*derive_norm)(const tt_norm *p, int64_t item, float *scratch);
+  size_t (*derive_norm_scratch)(const tt_norm *p);
 } tt_kernels;
 
 // The best that this processor runs; the i-th that it runs, best first, NULL behind the last.
@@ -82,6 +100,8 @@ int64_t tt_product_items(tt_product *p, int32_t threads);
 bool tt_attend(const tt_kernels *kernels, const tt_team *team, tt_attention *a);
 bool tt_attend_backward(const tt_kernels *kernels, const tt_team *team, const tt_attention *a);
 bool tt_multiply(const tt_kernels *kernels, const tt_team *team, tt_product *p);
+bool tt_normalise(const tt_kernels *kernels, const tt_team *team, tt_norm *p);
+bool tt_norm_backward(const tt_kernels *kernels, const tt_team *team, tt_norm *p);
 
 // Runs `piece(context, i, scratch)` for every i below `count`. Helpers that come late find nothing to do; the caller
 // waits only for pieces that a helper has begun. `work`: an estimate in nanoseconds, below which the team isn't asked.
