@@ -337,5 +337,64 @@ static void test_on_fake(void) {
   tt_pjrt_plugin_free(plugin);
 }
 
+// Two rows of three.
+static const int64_t norm[TT_HOST_NORM_COUNT] = {2, 3, 3, 7};
+static float rows_in[6] = {1, 2, 3, -1, 0, 1}, ones[3] = {1, 1, 1}, zeros[3], rows_out[6], stats[2][2], grads[2][3];
+
+static void init_norm(fake_call *c, bool backward) {
+  static float eps = 0;
+  init(c, norm, TT_HOST_NORM_COUNT);
+  add_buffer(c, false, TT_FFI_F32, rows_in, 6);
+  if (backward) {
+    add_buffer(c, false, TT_FFI_F32, rows_in, 6);
+    add_buffer(c, false, TT_FFI_F32, stats[0], 2);
+    add_buffer(c, false, TT_FFI_F32, stats[1], 2);
+  }
+  add_buffer(c, false, TT_FFI_F32, ones, 3);
+  if (!backward) {
+    add_buffer(c, false, TT_FFI_F32, zeros, 3);
+    add_buffer(c, false, TT_FFI_F32, &eps, -1);
+  }
+  add_buffer(c, true, TT_FFI_F32, rows_out, 6);
+  add_buffer(c, true, TT_FFI_F32, backward ? grads[0] : stats[0], backward ? 3 : 2);
+  add_buffer(c, true, TT_FFI_F32, backward ? grads[1] : stats[1], backward ? 3 : 2);
+}
+
+static void test_norms(void) {
+  fake_call c;
+  init_norm(&c, false);
+  CHECK_INT(code_of(tt_handle_norm, &c), 0);
+  CHECK_NEAR(rows_out[0], -1.2247449, 1e-6);
+  CHECK_NEAR(stats[0][0], 2, 0);
+  init_norm(&c, true);
+  CHECK_INT(code_of(tt_handle_norm_backward, &c), 0);
+  CHECK_NEAR(rows_out[0], 0, 1e-6);  // along x itself nothing changes
+  CHECK_NEAR(grads[1][2], 4, 0);
+  grads[1][2] = 9;
+  init_norm(&c, true);
+  c.values[TT_HOST_NORM_WANT] = 3;
+  CHECK_INT(code_of(tt_handle_norm_backward, &c), 0);
+  CHECK_NEAR(grads[1][2], 9, 0);  // not wanted
+}
+
+static void test_wrong_norms(void) {
+  for (int32_t backward = 0; backward < 2; backward++) {
+    void *(*handler)(tt_ffi_frame *) = backward ? tt_handle_norm_backward : tt_handle_norm;
+    fake_call c;
+    for (int32_t wrong = 0; wrong < 8; wrong++) {
+      init_norm(&c, backward);
+      int64_t *n = c.values;
+      n[TT_HOST_NORM_ROWS] = wrong == 0 ? 0 : wrong == 1 ? INT64_MAX : 2;
+      n[TT_HOST_NORM_COLUMNS] = wrong == 2 ? -3 : wrong == 3 ? 4 : 3;
+      n[TT_HOST_NORM_HAS] = wrong == 4 ? 0 : norm[TT_HOST_NORM_HAS];
+      c.dims[MOST + 1] -= wrong == 5;
+      c.frame.results.count -= wrong == 6;
+      c.buffers[0].dtype = wrong == 7 ? TT_FFI_S32 : TT_FFI_F32;
+      CHECK_INT(code_of(handler, &c), TT_FFI_INVALID_ARGUMENT);
+    }
+  }
+}
+
 TEST_MAIN(TEST(test_product), TEST(test_metadata), TEST(test_other_stages_do_nothing), TEST(test_wrong_products),
-          TEST(test_wrong_frames), TEST(test_random_attention), TEST(test_on_xla), TEST(test_on_fake))
+          TEST(test_wrong_frames), TEST(test_random_attention), TEST(test_norms), TEST(test_wrong_norms),
+          TEST(test_on_xla), TEST(test_on_fake))

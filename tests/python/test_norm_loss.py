@@ -69,6 +69,29 @@ def test_layer_norm(shape, affine):
     check_gradients(lambda x: F.layer_norm(x.as_strided(x.shape, strided.stride()), shape, eps=1e-3), x)
 
 
+@pytest.mark.parametrize("sizes", [(700, 33), (1, 1), (2, 5000), (3000, 3), (4, 0, 5)], ids=str)
+def test_layer_norm_of_many_rows_and_columns(sizes):
+    x, w, b = sample(*sizes) * 2 + 1, sample(sizes[-1], seed=1), sample(sizes[-1], seed=2)
+    check_gradients(lambda x, w, b: F.layer_norm(x, sizes[-1:], w, b), x, w, b, rtol=1e-4, atol=2e-4)
+
+
+def test_layer_norm_of_undefined_rows():
+    x = sample(4, 6)
+    x[1, 2], x[2, 3] = NAN, INF
+    check(lambda x: F.layer_norm(x, (6,)), x, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("wanted", [(True, False, False), (False, True, False), (False, False, True)], ids=str)
+def test_some_gradients_of_layer_norm(wanted):
+    def gradients(x, w, b):
+        _, mean, rstd = torch.native_layer_norm(x, (6,), w, b, 1e-5)
+        found = torch.ops.aten.native_layer_norm_backward(x.cos(), x, (6,), mean, rstd, w, b, wanted)
+        assert [g is not None for g in found] == list(wanted)
+        return [g for g in found if g is not None]
+
+    check(gradients, sample(5, 6), sample(6, seed=1), sample(6, seed=2), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_norms_of_half(dtype):
     x, w, b = sample(4, 6, dtype=dtype), sample(6, seed=1, dtype=dtype), sample(6, seed=2, dtype=dtype)
