@@ -394,6 +394,47 @@ static tt_status *list_params(composer *c) {
   return NULL;
 }
 
+// ---- memory that results take over ----
+// Whether step i takes value `number`.
+static bool takes(const composer *c, int32_t i, int32_t number) {
+  const tt_lowered *l = &c->stretch->records[i]->lowered;
+  const int32_t *source = c->stretch->sources[i];
+  for (int32_t p = 0; p < l->param_count; p++) {
+    if (l->params[p].kind == TT_PARAM_SLOT && *source++ == number) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Whether some step that reads value `number`, which comes from outside, isn't bound to run before step `last`, which
+// makes the result that would take its memory. XLA:CPU copies the value then, for nothing. A weight is so: its old
+// value gives the gradient of the layer's input, on which the new one doesn't depend.
+static tt_status *is_read_beside(composer *c, int32_t number, int32_t last, bool *out_beside) {
+  const int32_t count = c->stretch->count;
+  *out_beside = false;
+  bool *before = tt_arena_alloc(c->arena, sizeof *before * (size_t)count);
+  if (!before) {
+    return no_memory();
+  }
+  memset(before, 0, sizeof *before * (size_t)count);
+  before[last] = true;
+  for (int32_t i = last; i >= 0; i--) {
+    const tt_lowered *l = &c->stretch->records[i]->lowered;
+    const int32_t *source = c->stretch->sources[i];
+    for (int32_t p = 0; before[i] && p < l->param_count; p++) {
+      if (l->params[p].kind == TT_PARAM_SLOT) {
+        const int32_t step = c->values[*source++].step;
+        before[step < 0 ? i : step] = true;
+      }
+    }
+  }
+  for (int32_t i = 0; i < count && !*out_beside; i++) {
+    *out_beside = !before[i] && takes(c, i, number);
+  }
+  return NULL;
+}
+
 static tt_status *list_outputs(composer *c) {
   tt_lowered *l = c->lowered;
   for (int32_t i = 0; i < c->stretch->count; i++) {
@@ -406,7 +447,11 @@ static tt_status *list_outputs(composer *c) {
   }
   for (int32_t i = 0; i < c->stretch->live_count; i++) {
     const origin *v = &c->values[c->stretch->live[i]];
-    if (v->outside >= 0 && v->step >= 0) {
+    bool takes_over = v->outside >= 0 && v->step >= 0, beside = false;
+    if (takes_over && c->for_cpu) {
+      TT_TRY(is_read_beside(c, c->outside[v->outside], v->step, &beside));
+    }
+    if (takes_over && !beside) {
       l->params[v->outside].aliased = true;
       l->params[v->outside].alias = i;  // the last of a chain
     }

@@ -386,3 +386,28 @@ def test_a_training_step_is_three_programs():
     losses, launched, _ = train(other, data.tpu())
     torch.testing.assert_close(losses, expected)
     assert launched[-1] == 3
+
+
+def test_what_is_read_beside_its_update_keeps_its_memory(run_python, tmp_path):
+    """XLA:CPU would copy a weight that its update writes over, since the gradient of the input still reads it."""
+    run_python(
+        """
+        import torch
+        weight, state = torch.ones(6, 5, device="tpu"), torch.ones(7, device="tpu")
+        x, slope = torch.ones(3, 5, device="tpu"), torch.ones(3, 6, device="tpu")
+        for _ in range(6):
+            before, grad = slope @ weight, slope.t() @ x
+            weight.sub_(grad)
+            state.mul_(0.5)
+            assert before[0, 0].item() == 6 * weight[0, 0].item() + 18
+            torch.tpu.wait_for_compiles()
+        """,
+        TORCH_TPU_EAGER_MODE="fused",
+        TORCH_TPU_DUMP_MODULES=tmp_path,
+    )
+    heads = [text[: text.index(") -> ")] for text in (path.read_text() for path in tmp_path.glob("*_fused*"))]
+    both = [head for head in heads if "tensor<6x5xf32>" in head and "tensor<7xf32>" in head]
+    assert both
+    for head in both:
+        assert "tensor<7xf32> {tf.aliasing_output" in head
+        assert "tensor<6x5xf32> {tf.aliasing_output" not in head
