@@ -104,6 +104,9 @@ static block *best_fit(size_t size) {
 
 // The whole pages behind the header go back to the system.
 static void give_back(block *b) {
+  if (!b->kept) {
+    return;
+  }
   const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
   const uintptr_t start = ((uintptr_t)b + LINE + page - 1) & ~(page - 1), end = ((uintptr_t)b + b->size) & ~(page - 1);
   if (start < end) {

@@ -88,7 +88,7 @@ static void *work(void *seed_of) {
     uint32_t *at, mark;
     size_t count;
   } slots[SLOTS] = {0};
-  for (int turn = 0; turn < 3000; turn++) {
+  for (int turn = 0; turn < 1000; turn++) {
     seed = seed * 1664525u + 1013904223u;
     const int i = (int)(seed >> 16) % SLOTS;
     if (slots[i].at) {
