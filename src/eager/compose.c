@@ -2,8 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/strbuf.h"
-#include "eager/fused.h"
+#include "eager/compose.h"
 #include "eager/label.h"
 #include "hlo/hlo.h"
 
@@ -46,33 +45,20 @@ void tt_stretch_free(tt_stretch *stretch) {
 }
 
 // ---- the text of a record's module ----
-// A piece of text that is not terminated.
-typedef struct span {
-  const char *text;
-  size_t length;
-} span;
-
 // A type ends at a comma, brace or parenthesis outside of its own brackets.
-static span type_at(const char *text) {
+static tt_span type_at(const char *text) {
   size_t length = 0;
   for (int depth = 0; text[length] && (depth || !strchr(",){ ", text[length])); length++) {
     depth += text[length] == '<' ? 1 : text[length] == '>' ? -1 : 0;
   }
-  return (span){text, length};
+  return (tt_span){text, length};
 }
 
-typedef struct function {
-  const tt_record *record;
-  span *parameters, *results;
-  const char *body;  // behind the signature's "{"
-  size_t body_length;
-} function;
-
-static bool read_function(tt_arena *arena, const tt_record *record, function *out) {
+static bool read_function(tt_arena *arena, const tt_record *record, tt_function *out) {
   static const char head[] = "func.func public @main(", tail[] = "}\n";
-  *out = (function){.record = record};
-  out->parameters = tt_arena_alloc(arena, sizeof(span) * (size_t)(record->lowered.param_count + 1));
-  out->results = tt_arena_alloc(arena, sizeof(span) * (size_t)(record->lowered.output_count + 1));
+  *out = (tt_function){.record = record};
+  out->parameters = tt_arena_alloc(arena, sizeof(tt_span) * (size_t)(record->lowered.param_count + 1));
+  out->results = tt_arena_alloc(arena, sizeof(tt_span) * (size_t)(record->lowered.output_count + 1));
   const char *at = strstr(record->lowered.text, head);
   if (!out->parameters || !out->results || !at) {
     return false;
@@ -108,32 +94,9 @@ static bool read_function(tt_arena *arena, const tt_record *record, function *ou
 }
 
 // ---- the module ----
-typedef struct origin {
-  int32_t step, output;  // -1: a value from outside, the output-th
-  int32_t outside;       // the value from outside whose memory an in-place chain hands on to this one, or -1
-  span type;
-} origin;
-
-typedef struct composer {
-  const tt_stretch *stretch;
-  tt_lowered *lowered;
-  tt_arena *arena;  // of the composition
-  function *functions;
-  int32_t *function_of;  // [steps]
-  int32_t function_count;
-  origin *values;  // by number
-  int32_t value_count, outside_count;
-  int32_t *outside;      // numbers
-  bool for_cpu, *marks;  // marks: [values], of find_overlap
-  int32_t pack_counts[TT_DTYPE_COUNT], pack_at[TT_DTYPE_COUNT];
-  tt_strbuf main, text;
-} composer;
-
-static void put_span(tt_strbuf *out, span s) { tt_strbuf_append(out, s.text, s.length); }
-
 static tt_status *no_memory(void) { return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory"); }
 
-static tt_status *find_functions(composer *c) {
+static tt_status *find_functions(tt_composer *c) {
   size_t count = (size_t)c->stretch->count;
   c->functions = tt_arena_alloc(c->arena, sizeof *c->functions * count);
   c->function_of = tt_arena_alloc(c->arena, sizeof *c->function_of * count);
@@ -155,7 +118,7 @@ static tt_status *find_functions(composer *c) {
 }
 
 // Gives the values their numbers, as the tape did.
-static tt_status *number_values(composer *c) {
+static tt_status *number_values(tt_composer *c) {
   int32_t most = 0;
   for (int32_t i = 0; i < c->stretch->count; i++) {
     most += c->stretch->records[i]->lowered.param_count + c->stretch->records[i]->lowered.output_count;
@@ -167,12 +130,13 @@ static tt_status *number_values(composer *c) {
   }
   for (int32_t i = 0; i < c->stretch->count; i++) {
     const tt_lowered *l = &c->stretch->records[i]->lowered;
-    const function *f = &c->functions[c->function_of[i]];
+    const tt_function *f = &c->functions[c->function_of[i]];
     const int32_t *source = c->stretch->sources[i];
     for (int32_t p = 0; p < l->param_count; p++) {
       if (l->params[p].kind == TT_PARAM_SLOT && *source++ == c->value_count) {
         c->outside[c->outside_count] = c->value_count;
-        c->values[c->value_count++] = (origin){-1, c->outside_count, c->outside_count, f->parameters[p]};
+        c->values[c->value_count++] =
+            (tt_value_source){-1, c->outside_count, c->outside_count, f->parameters[p], -1, 0};
         c->outside_count++;
       }
     }
@@ -180,7 +144,7 @@ static tt_status *number_values(composer *c) {
       if (l->outputs[o].kind == TT_OUTPUT_ASSERT) {
         continue;
       }
-      origin value = {i, o, -1, f->results[o]};
+      tt_value_source value = {i, o, -1, f->results[o], -1, 0};
       source = c->stretch->sources[i];
       for (int32_t p = 0; p < l->param_count; p++) {
         if (l->params[p].kind == TT_PARAM_SLOT) {
@@ -194,10 +158,12 @@ static tt_status *number_values(composer *c) {
   return NULL;
 }
 
-static void put_value(composer *c, tt_strbuf *out, int32_t number) {
-  const origin *v = &c->values[number];
+void tt_compose_value(tt_composer *c, tt_strbuf *out, int32_t number) {
+  const tt_value_source *v = &c->values[number];
   if (v->step < 0) {
     tt_strbuf_printf(out, "%%arg%d", v->output);
+  } else if (v->call >= 0) {
+    tt_strbuf_printf(out, v->result >= 0 ? "%%k%d#%d" : "%%k%d", v->call, v->result);
   } else if (c->stretch->records[v->step]->lowered.output_count > 1) {
     tt_strbuf_printf(out, "%%s%d#%d", v->step, v->output);
   } else {
@@ -205,12 +171,12 @@ static void put_value(composer *c, tt_strbuf *out, int32_t number) {
   }
 }
 
-static void put_pack_type(tt_strbuf *out, tt_dtype dtype, int64_t count) {
+void tt_compose_pack_type(tt_strbuf *out, tt_dtype dtype, int64_t count) {
   tt_hlo_append_type(out, dtype, &count, count ? 1 : 0);
 }
 
 // A number of the call: cut from the vector of its dtype.
-static void put_literal(composer *c, int32_t step, int32_t p, const tt_param *param) {
+static void put_literal(tt_composer *c, int32_t step, int32_t p, const tt_param *param) {
   bool random = param->kind == TT_PARAM_RANDOM;
   tt_dtype dtype = random ? TT_U64 : (tt_dtype)param->dtype;
   int32_t at = c->pack_at[dtype], width = random ? 2 : 1;
@@ -218,31 +184,31 @@ static void put_literal(composer *c, int32_t step, int32_t p, const tt_param *pa
   tt_strbuf *out = &c->main;
   tt_strbuf_printf(out, "    %%n%d_%d%s = stablehlo.slice %%pack%d [%d:%d] : (", step, p, random ? "" : "v", (int)dtype,
                    at, at + width);
-  put_pack_type(out, dtype, c->pack_counts[dtype]);
+  tt_compose_pack_type(out, dtype, c->pack_counts[dtype]);
   tt_strbuf_puts(out, ") -> ");
-  put_pack_type(out, dtype, width);
+  tt_compose_pack_type(out, dtype, width);
   tt_strbuf_puts(out, "\n");
   if (!random) {
     tt_strbuf_printf(out, "    %%n%d_%d = stablehlo.reshape %%n%d_%dv : (", step, p, step, p);
-    put_pack_type(out, dtype, 1);
+    tt_compose_pack_type(out, dtype, 1);
     tt_strbuf_puts(out, ") -> ");
-    put_pack_type(out, dtype, 0);
+    tt_compose_pack_type(out, dtype, 0);
     tt_strbuf_puts(out, "\n");
   }
 }
 
-static void put_types(tt_strbuf *out, const span *types, int32_t count) {
+static void put_types(tt_strbuf *out, const tt_span *types, int32_t count) {
   tt_strbuf_puts(out, "(");
   for (int32_t i = 0; i < count; i++) {
     tt_strbuf_puts(out, i ? ", " : "");
-    put_span(out, types[i]);
+    tt_compose_span(out, types[i]);
   }
   tt_strbuf_puts(out, ")");
 }
 
 // ---- updates that read what they overwrite (overlap.c) ----
 // Whether what step i has as `param`, other than the value `base` itself, is made of elements of `base`.
-static tt_status *find_overlap(composer *c, int32_t i, int32_t base, bool *out_overlaps) {
+static tt_status *find_overlap(tt_composer *c, int32_t i, int32_t base, bool *out_overlaps) {
   memset(c->marks, 0, sizeof *c->marks * (size_t)c->value_count);
   c->marks[base] = true;
   *out_overlaps = false;
@@ -281,7 +247,7 @@ static int32_t whole_number_of(const tt_lowered *l) {
 
 // Names the base of an update anew, `%gSTEP_PARAM`, by a choice between it and something else that only running the
 // program decides: the base is then no operand of the update's fusion, which takes memory of its own.
-static tt_status *put_guard(composer *c, int32_t i, int32_t p, int32_t base) {
+static tt_status *put_guard(tt_composer *c, int32_t i, int32_t p, int32_t base) {
   const int32_t number = whole_number_of(&c->stretch->records[i]->lowered);
   if (number < 0) {
     return tt_error(TT_ERR_INTERNAL, "an update of %s has no start", c->stretch->records[i]->op->name);
@@ -291,19 +257,19 @@ static tt_status *put_guard(composer *c, int32_t i, int32_t p, int32_t base) {
   tt_strbuf_printf(out, "    %%g%d_%dp = stablehlo.compare GE, %%n%d_%d, %%g%d_%dl, SIGNED : ", i, p, i, number, i, p);
   tt_strbuf_puts(out, "(tensor<i32>, tensor<i32>) -> tensor<i1>\n");
   tt_strbuf_printf(out, "    %%g%d_%dr = stablehlo.reverse ", i, p);
-  put_value(c, out, base);
+  tt_compose_value(c, out, base);
   tt_strbuf_puts(out, ", dims = [0] : ");
-  put_span(out, c->values[base].type);
+  tt_compose_span(out, c->values[base].type);
   tt_strbuf_printf(out, "\n    %%g%d_%d = stablehlo.select %%g%d_%dp, ", i, p, i, p);
-  put_value(c, out, base);
+  tt_compose_value(c, out, base);
   tt_strbuf_printf(out, ", %%g%d_%dr : tensor<i1>, ", i, p);
-  put_span(out, c->values[base].type);
+  tt_compose_span(out, c->values[base].type);
   tt_strbuf_puts(out, "\n");
   return NULL;
 }
 
 // The parameter of step i that is guarded, or -1.
-static tt_status *guard_base(composer *c, int32_t i, int32_t *out_param) {
+static tt_status *guard_base(tt_composer *c, int32_t i, int32_t *out_param) {
   const tt_lowered *l = &c->stretch->records[i]->lowered;
   const int32_t *source = c->stretch->sources[i];
   *out_param = -1;
@@ -327,9 +293,9 @@ static tt_status *guard_base(composer *c, int32_t i, int32_t *out_param) {
   return NULL;
 }
 
-static tt_status *put_step(composer *c, int32_t i) {
+static tt_status *put_step(tt_composer *c, int32_t i) {
   const tt_lowered *l = &c->stretch->records[i]->lowered;
-  const function *f = &c->functions[c->function_of[i]];
+  const tt_function *f = &c->functions[c->function_of[i]];
   const int32_t *source = c->stretch->sources[i];
   tt_strbuf *out = &c->main;
   for (int32_t p = 0; p < l->param_count; p++) {
@@ -337,6 +303,7 @@ static tt_status *put_step(composer *c, int32_t i) {
       put_literal(c, i, p, &l->params[p]);
     }
   }
+  c->functions[c->function_of[i]].called = true;
   int32_t guarded;
   TT_TRY(guard_base(c, i, &guarded));
   tt_strbuf_printf(out, l->output_count > 1 ? "    %%s%d:%d = " : "    %%s%d = ", i, l->output_count);
@@ -350,7 +317,7 @@ static tt_status *put_step(composer *c, int32_t i) {
     if (p == guarded) {
       tt_strbuf_printf(out, "%%g%d_%d", i, p);
     } else {
-      put_value(c, out, *source);
+      tt_compose_value(c, out, *source);
     }
     source++;
   }
@@ -363,7 +330,7 @@ static tt_status *put_step(composer *c, int32_t i) {
 }
 
 // ---- what the program takes and gives ----
-static void count_packs(composer *c) {
+static void count_packs(tt_composer *c) {
   for (int32_t i = 0; i < c->stretch->count; i++) {
     const tt_lowered *l = &c->stretch->records[i]->lowered;
     for (int32_t p = 0; p < l->param_count; p++) {
@@ -376,7 +343,7 @@ static void count_packs(composer *c) {
   }
 }
 
-static tt_status *list_params(composer *c) {
+static tt_status *list_params(tt_composer *c) {
   tt_lowered *l = c->lowered;
   l->params = tt_arena_alloc(&l->arena, sizeof *l->params * (size_t)(c->outside_count + TT_DTYPE_COUNT));
   if (!l->params) {
@@ -396,7 +363,7 @@ static tt_status *list_params(composer *c) {
 
 // ---- memory that results take over ----
 // Whether step i takes value `number`.
-static bool takes(const composer *c, int32_t i, int32_t number) {
+static bool takes(const tt_composer *c, int32_t i, int32_t number) {
   const tt_lowered *l = &c->stretch->records[i]->lowered;
   const int32_t *source = c->stretch->sources[i];
   for (int32_t p = 0; p < l->param_count; p++) {
@@ -410,7 +377,7 @@ static bool takes(const composer *c, int32_t i, int32_t number) {
 // Whether some step that reads value `number`, which comes from outside, isn't bound to run before step `last`, which
 // makes the result that would take its memory. XLA:CPU copies the value then, for nothing. A weight is so: its old
 // value gives the gradient of the layer's input, on which the new one doesn't depend.
-static tt_status *is_read_beside(composer *c, int32_t number, int32_t last, bool *out_beside) {
+static tt_status *is_read_beside(tt_composer *c, int32_t number, int32_t last, bool *out_beside) {
   const int32_t count = c->stretch->count;
   *out_beside = false;
   bool *before = tt_arena_alloc(c->arena, sizeof *before * (size_t)count);
@@ -435,7 +402,7 @@ static tt_status *is_read_beside(composer *c, int32_t number, int32_t last, bool
   return NULL;
 }
 
-static tt_status *list_outputs(composer *c) {
+static tt_status *list_outputs(tt_composer *c) {
   tt_lowered *l = c->lowered;
   for (int32_t i = 0; i < c->stretch->count; i++) {
     l->assert_count += c->stretch->records[i]->lowered.assert_count;
@@ -446,7 +413,7 @@ static tt_status *list_outputs(composer *c) {
     return no_memory();
   }
   for (int32_t i = 0; i < c->stretch->live_count; i++) {
-    const origin *v = &c->values[c->stretch->live[i]];
+    const tt_value_source *v = &c->values[c->stretch->live[i]];
     bool takes_over = v->outside >= 0 && v->step >= 0, beside = false;
     if (takes_over && c->for_cpu) {
       TT_TRY(is_read_beside(c, c->outside[v->outside], v->step, &beside));
@@ -472,7 +439,7 @@ static tt_status *list_outputs(composer *c) {
 }
 
 // ---- printing ----
-static void put_signature(composer *c) {
+static void put_signature(tt_composer *c) {
   tt_strbuf *out = &c->text;
   const tt_lowered *l = c->lowered;
   tt_strbuf_puts(out, "module @fused {\n  func.func public @main(");
@@ -480,25 +447,25 @@ static void put_signature(composer *c) {
     tt_strbuf_puts(out, i ? ", " : "");
     if (l->params[i].kind == TT_PARAM_SLOT) {
       tt_strbuf_printf(out, "%%arg%d: ", i);
-      put_span(out, c->values[l->params[i].index].type);
+      tt_compose_span(out, c->values[l->params[i].index].type);
       if (l->params[i].aliased) {
         tt_strbuf_printf(out, " {tf.aliasing_output = %d : i32}", l->params[i].alias);
       }
     } else {
       tt_strbuf_printf(out, "%%pack%d: ", l->params[i].dtype);
-      put_pack_type(out, (tt_dtype)l->params[i].dtype, l->params[i].index);
+      tt_compose_pack_type(out, (tt_dtype)l->params[i].dtype, l->params[i].index);
     }
   }
   tt_strbuf_puts(out, ") -> ");
 }
 
-static void put_result_types(composer *c, tt_strbuf *out) {
+static void put_result_types(tt_composer *c, tt_strbuf *out) {
   tt_strbuf_puts(out, "(");
   for (int32_t i = 0; i < c->lowered->output_count; i++) {
     tt_strbuf_puts(out, i ? ", " : "");
     const tt_output *o = &c->lowered->outputs[i];
     if (o->kind == TT_OUTPUT_RESULT) {
-      put_span(out, c->values[o->index].type);
+      tt_compose_span(out, c->values[o->index].type);
     } else {
       tt_strbuf_puts(out, "tensor<i1>");
     }
@@ -506,12 +473,12 @@ static void put_result_types(composer *c, tt_strbuf *out) {
   tt_strbuf_puts(out, ")");
 }
 
-static void put_return(composer *c) {
+static void put_return(tt_composer *c) {
   tt_strbuf *out = &c->main;
   tt_strbuf_puts(out, "    return ");
   for (int32_t i = 0; i < c->stretch->live_count; i++) {
     tt_strbuf_puts(out, i ? ", " : "");
-    put_value(c, out, c->stretch->live[i]);
+    tt_compose_value(c, out, c->stretch->live[i]);
   }
   bool first = c->stretch->live_count == 0;
   for (int32_t i = 0; i < c->stretch->count; i++) {
@@ -526,7 +493,7 @@ static void put_return(composer *c) {
   tt_strbuf_puts(out, " : ");
 }
 
-static tt_status *compose(composer *c) {
+static tt_status *compose(tt_composer *c) {
   TT_TRY(find_functions(c));
   TT_TRY(number_values(c));
   c->marks = tt_arena_alloc(c->arena, sizeof *c->marks * (size_t)(c->value_count + 1));
@@ -539,8 +506,14 @@ static tt_status *compose(composer *c) {
   if (!c->lowered->output_count) {
     return NULL;  // nothing of it is needed
   }
-  for (int32_t i = 0; i < c->stretch->count; i++) {
-    TT_TRY(put_step(c, i));
+  for (int32_t i = 0; i < c->stretch->count;) {
+    int32_t done;
+    TT_TRY(tt_compose_lists(c, i, &done));
+    if (!done) {
+      TT_TRY(put_step(c, i));
+      done = 1;
+    }
+    i += done;
   }
   put_return(c);
   put_signature(c);
@@ -556,11 +529,14 @@ static tt_status *compose(composer *c) {
   tt_strbuf_free(&types);
   tt_strbuf_puts(&c->text, "\n  }\n");
   for (int32_t i = 0; i < c->function_count; i++) {
-    const function *f = &c->functions[i];
+    const tt_function *f = &c->functions[i];
+    if (!f->called) {
+      continue;
+    }
     tt_strbuf_printf(&c->text, "  func.func private @f%d(", i);
     for (int32_t p = 0; p < f->record->lowered.param_count; p++) {
       tt_strbuf_printf(&c->text, p ? ", %%arg%d: " : "%%arg%d: ", p);
-      put_span(&c->text, f->parameters[p]);
+      tt_compose_span(&c->text, f->parameters[p]);
     }
     tt_strbuf_puts(&c->text, ") -> ");
     put_types(&c->text, f->results, f->record->lowered.output_count);
@@ -579,7 +555,7 @@ static tt_status *compose(composer *c) {
 tt_status *tt_stretch_lower(const tt_stretch *stretch, bool for_cpu, tt_lowered *lowered) {
   tt_arena arena = {0};
   *lowered = (tt_lowered){.resize_arg = -1, .generator_arg = -1};
-  composer c = {.stretch = stretch, .for_cpu = for_cpu, .lowered = lowered, .arena = &arena};
+  tt_composer c = {.stretch = stretch, .for_cpu = for_cpu, .lowered = lowered, .arena = &arena};
   tt_status *status = compose(&c);
   tt_strbuf_free(&c.main);
   tt_strbuf_free(&c.text);
