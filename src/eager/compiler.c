@@ -160,10 +160,8 @@ extern void *__dso_handle __attribute__((visibility("hidden")));
 
 static void stop_at_end(void *unused) {
   (void)unused;
-  if (!atomic_load(&tt_the_runtime.forked)) {
-    tt_cache_stop(tt_the_runtime.cache);
-    tt_compiler_stop();
-  }
+  tt_cache_stop(tt_the_runtime.cache);
+  tt_compiler_stop();
 }
 
 static void stop_with_first_thread(void) {
@@ -208,6 +206,9 @@ tt_status *tt_compiler_request(tt_engine *engine, tt_node *node, tt_variant *var
 }
 
 void tt_compiler_stop(void) {
+  if (tt_in_bad_fork()) {
+    return;  // the thread is the parent's, the locks are as they were
+  }
   pthread_mutex_lock(&compiler.lock);
   compiler.stopping = true;
   tt_thread *thread = compiler.thread;
@@ -225,6 +226,9 @@ void tt_compiler_stop(void) {
 }
 
 void tt_wait_for_compiles(void) {
+  if (tt_in_bad_fork()) {
+    return;
+  }
   tt_background_wait(true);
   pthread_mutex_lock(&compiler.lock);
   while ((compiler.first || compiler.busy) && compiler.thread) {

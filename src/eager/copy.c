@@ -128,6 +128,13 @@ static void drop_value(tt_value *value) {
 }
 
 // ---- host ----
+static tt_status *check_memory(tt_engine *engine, size_t nbytes, const char *what) {
+  pthread_mutex_lock(&engine->lock);  // it may end a stretch
+  tt_status *status = tt_memory_check(engine, nbytes, what);
+  pthread_mutex_unlock(&engine->lock);
+  return status;
+}
+
 tt_status *tt_copy_from_host(const tt_tensor *destination, const void *data) {
   TT_TRY(check(destination));
   tt_engine *engine;
@@ -136,10 +143,7 @@ tt_status *tt_copy_from_host(const tt_tensor *destination, const void *data) {
     return NULL;
   }
   size_t nbytes = (size_t)numel_of(destination) * tt_dtype_size((tt_dtype)destination->dtype);
-  pthread_mutex_lock(&engine->lock);
-  tt_status *status = tt_memory_check(engine, nbytes, "a copy to the device");
-  pthread_mutex_unlock(&engine->lock);
-  TT_TRY(status);
+  TT_TRY(check_memory(engine, nbytes, "a copy to the device"));
   tt_recompile_turn();
   tt_value *value;
   TT_TRY(tt_value_from_host(engine, data, (tt_dtype)destination->dtype, destination->sizes, destination->ndim, &value));
@@ -148,7 +152,7 @@ tt_status *tt_copy_from_host(const tt_tensor *destination, const void *data) {
     return NULL;
   }
   tt_storage *staging;
-  status = tt_storage_create(engine->device, nbytes, &staging);
+  tt_status *status = tt_storage_create(engine->device, nbytes, &staging);
   if (status) {
     tt_value_unref(value);
     return status;
@@ -196,6 +200,9 @@ static tt_status *read_value(tt_engine *engine, tt_value *value, void *data, siz
   tt_count(&tt_the_runtime.counters.d2h_bytes, (int64_t)nbytes);
   int64_t begin = tt_profile_now();
   tt_status *status = tt_pjrt_buffer_to_host(tt_the_runtime.client, value->buffer, data, nbytes);
+  if (value->sequence > atomic_load(&engine->queue.read)) {
+    atomic_store(&engine->queue.read, value->sequence);
+  }
   tt_profile_add(TT_ACTIVITY_TO_HOST, "", engine->device, begin, (int64_t)nbytes);
   tt_explain_place();
   tt_recompile_warn();
@@ -264,7 +271,7 @@ static tt_status *copy_across(const tt_tensor *destination, const tt_tensor *sou
   tt_engine *from, *to;
   TT_TRY(tt_engine_of(source->storage->device, &from));
   TT_TRY(tt_engine_of(destination->storage->device, &to));
-  TT_TRY(tt_memory_check(to, (size_t)numel_of(source) * tt_dtype_size((tt_dtype)source->dtype), "copy_"));
+  TT_TRY(check_memory(to, (size_t)numel_of(source) * tt_dtype_size((tt_dtype)source->dtype), "copy_"));
   tt_storage *packed, *arrived;
   tt_arg arg = tensor_arg(source);
   TT_TRY(call_internal(OP_CONTIGUOUS, &arg, 1, from->device, &packed));

@@ -172,12 +172,14 @@ typedef struct tt_queue {
   _Alignas(64) atomic_uint_fast64_t pushed;    // tasks enqueued; the next task's sequence is pushed + 1
   _Alignas(64) atomic_uint_fast64_t launched;  // tasks that the dispatch thread is done with
   atomic_int sleeping, waiters;
+  atomic_uint_fast64_t read;  // of programs of which the host has a result, the last one that said so
   pthread_mutex_t mutex;
   pthread_cond_t wake, progress;
   pthread_t thread;
   bool running;
   // the dispatch thread's own:
-  int spins;  // before it sleeps
+  int spins;          // before it sleeps
+  uint64_t last_run;  // the program launched last
   tt_pjrt_event *inflight[TT_INFLIGHT];
   tt_record *inflight_records[TT_INFLIGHT];
   uint32_t inflight_head, inflight_count;

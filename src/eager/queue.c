@@ -287,11 +287,13 @@ static void handle(tt_engine *engine, tt_task *task) {
   switch (task->kind) {
     case TT_TASK_RUN:
       atomic_store_explicit(&queue->busy, true, memory_order_relaxed);
+      queue->last_run = atomic_load_explicit(&queue->launched, memory_order_relaxed) + 1;
       run_task(engine, task);
       tt_task_release(task);
       break;
     case TT_TASK_EVENT:
-      if (queue->inflight_count) {
+      // Whoever has read a result knows that its program is complete; the plugin may take its time to say so.
+      if (queue->inflight_count && atomic_load(&queue->read) < queue->last_run) {
         tt_event_arm(task->event, queue->inflight[(queue->inflight_head + queue->inflight_count - 1) % TT_INFLIGHT]);
       } else {
         tt_event_complete_now(task->event);
@@ -310,8 +312,11 @@ static void handle(tt_engine *engine, tt_task *task) {
 // don't wait for the next call.
 static void sleep_until(tt_queue *queue, uint64_t next) {
   pthread_mutex_lock(&queue->mutex);
-  atomic_store(&queue->sleeping, 1);
-  while (atomic_load(&queue->pushed) < next) {
+  for (;;) {
+    atomic_store(&queue->sleeping, 1);  // each time: who pushed a task that was found without it takes the mark as well
+    if (atomic_load(&queue->pushed) >= next) {
+      break;
+    }
     if (!queue->inflight_count) {
       atomic_store_explicit(&queue->busy, false, memory_order_relaxed);
       pthread_cond_wait(&queue->wake, &queue->mutex);
