@@ -80,6 +80,28 @@ static void test_keeps_at_most_half(void) {
   CHECK(tt_host_pool_read().kept > 0);
 }
 
+// A large block whose memory was given back takes it anew: not beside all that is kept.
+static void test_memory_taken_anew_counts(void) {
+  tt_host_pool_trim();
+  char *small[10], *large;
+  for (int i = 0; i < 10; i++) {
+    REQUIRE(small[i] = tt_host_pool_alloc(10 * MEGABYTE));
+  }
+  REQUIRE(large = tt_host_pool_alloc(100 * MEGABYTE));
+  CHECK(tt_host_pool_free(large));  // more than half: given back
+  for (int i = 0; i < 10; i += 2) {
+    CHECK(tt_host_pool_free(small[i]));
+  }
+  CHECK(tt_host_pool_read().kept > 0);
+  REQUIRE(large = tt_host_pool_alloc(100 * MEGABYTE));
+  CHECK_INT(tt_host_pool_read().kept, 0);
+  CHECK(tt_host_pool_free(large));
+  for (int i = 1; i < 10; i += 2) {
+    CHECK(tt_host_pool_free(small[i]));
+  }
+  CHECK_INT(tt_host_pool_read().used, 0);
+}
+
 // Blocks of random sizes, each filled with a number of its own, from several threads.
 static void *work(void *seed_of) {
   unsigned seed = *(unsigned *)seed_of;
@@ -141,4 +163,5 @@ static void test_attach_refuses(void) {
 }
 
 TEST_MAIN(TEST(test_small_is_not_taken), TEST(test_memory_is_reused), TEST(test_trim_gives_back),
-          TEST(test_keeps_at_most_half), TEST(test_threads), TEST(test_attach_refuses))
+          TEST(test_keeps_at_most_half), TEST(test_memory_taken_anew_counts), TEST(test_threads),
+          TEST(test_attach_refuses))
