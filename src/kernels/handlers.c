@@ -88,6 +88,17 @@ static int64_t elements(const tt_ffi_buffer *buffer) {
   return count;
 }
 
+// -1: more than there can be.
+static int64_t product_of(const int64_t *sizes, int32_t rank) {
+  int64_t count = 1;
+  for (int32_t i = 0; i < rank; i++) {
+    if (sizes[i] < 0 || __builtin_mul_overflow(count, sizes[i], &count)) {
+      return -1;
+    }
+  }
+  return count;
+}
+
 static bool lies_within(int64_t count, int64_t offset, const int64_t *sizes, const int64_t *strides, int32_t rank) {
   int64_t last = offset;
   for (int32_t i = 0; i < rank; i++) {
@@ -125,10 +136,11 @@ static tt_rows next_rows(call *c, const int64_t sizes[4], const int64_t strides[
   return (tt_rows){next_view(c, sizes, strides, 4), strides[0], strides[1], strides[2], strides[3]};
 }
 
+// All of an array, so that sizes are bounded by memory that exists: strides of zero bound none.
 static tt_rows_out next_rows_out(call *c, const int64_t sizes[4], const int64_t strides[4]) {
   const tt_ffi_buffer *array = next_buffer(c, &c->frame->results, &c->next_result, TT_FFI_F32);
-  if (array && !lies_within(elements(array), 0, sizes, strides, 4)) {
-    refuse(c, "a result that leaves its array");
+  if (array && (product_of(sizes, 4) != elements(array) || !lies_within(elements(array), 0, sizes, strides, 4))) {
+    refuse(c, "a result that isn't its array");
   }
   return (tt_rows_out){array ? array->data : NULL, strides[0], strides[1], strides[2], strides[3]};
 }
@@ -221,6 +233,8 @@ static void read_sizes(call *c, tt_attention *a, attention_sizes *s) {
                       .causal = n[TT_HOST_CAUSAL] != 0};
   if (a->k_heads < 1 || a->q_heads < 1 || a->q_heads % a->k_heads) {
     refuse(c, "heads that don't divide");
+  } else if (a->width > (int64_t)1 << 40 || a->k_length > INT64_MAX / 2) {  // what no result bounds, forward
+    refuse(c, "sizes beyond all memory");
   }
   *s = (attention_sizes){
       .query = {a->batch, a->q_heads, a->q_length, a->width},
@@ -254,9 +268,7 @@ void *tt_handle_attention(tt_ffi_frame *frame) {
   }
   read_scale(&c, &a);
   a.out = next_rows_out(&c, s.out, strides + 12);
-  if (!c.wrong) {  // the sizes are those of memory that exists
-    a.lse = next_dense(&c, &frame->results, &c.next_result, a.batch * a.q_heads * a.q_length);
-  }
+  a.lse = next_dense(&c, &frame->results, &c.next_result, product_of(s.query, 3));
   const tt_team team = team_of(frame);
   return end(&c, !all_read(&c) || tt_attend(tt_kernels_best(), &team, &a));
 }
@@ -279,9 +291,7 @@ void *tt_handle_attention_backward(tt_ffi_frame *frame) {
   if (c.numbers[TT_HOST_BIAS]) {
     a.bias = next_rows(&c, s.bias, strides + 32);
   }
-  if (!c.wrong) {
-    a.saved_lse = next_dense(&c, &frame->arguments, &c.next_argument, a.batch * a.q_heads * a.q_length);
-  }
+  a.saved_lse = next_dense(&c, &frame->arguments, &c.next_argument, product_of(s.query, 3));
   read_scale(&c, &a);
   a.grad_query = next_rows_out(&c, s.query, strides + 16);
   a.grad_key = next_rows_out(&c, s.key, strides + 20);

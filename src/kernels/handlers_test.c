@@ -253,6 +253,37 @@ static void test_random_attention(void) {
   CHECK(fine > 500 && fine < 2500);
 }
 
+// Strides of zero, by which a little memory is a view of any size: no size is taken for what memory holds.
+static void test_sizes_without_memory(void) {
+  static const int64_t cases[][4] = {{1, 1, 1, (int64_t)1 << 60},                       // scratch memory
+                                     {(int64_t)1 << 62, 4, 1, 1},                       // 2^64 sums
+                                     {((int64_t)1 << 62) + 1, 4, 1, 1},                 // 2^64 + 4
+                                     {(int64_t)1 << 33, 1, ((int64_t)1 << 31) + 1, 1},  // 2^64 + 2^33
+                                     {1, 1, 1, INT64_MAX}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (int32_t backward = 0; backward < 2; backward++) {
+      const int64_t *z = cases[i];
+      const int64_t n[TT_HOST_BACKWARD_COUNT] = {z[0], z[1], z[1], z[2], 1, z[3], 1};
+      float one[4] = {1}, made[4][4];
+      fake_call c;
+      init(&c, n, backward ? TT_HOST_BACKWARD_COUNT : TT_HOST_FORWARD_COUNT);
+      for (int32_t x = 0; x < (backward ? 5 : 3); x++) {
+        add_buffer(&c, false, TT_FFI_F32, one, 1);
+        add_buffer(&c, false, TT_FFI_S32, &at_zero, -1);
+      }
+      const int64_t sums = (int64_t)((uint64_t)z[0] * (uint64_t)z[1] * (uint64_t)z[2]);
+      if (backward) {
+        add_buffer(&c, false, TT_FFI_F32, one, sums);
+      }
+      add_buffer(&c, false, TT_FFI_F32, one, -1);
+      for (int32_t x = 0; x < (backward ? 3 : 2); x++) {
+        add_buffer(&c, true, TT_FFI_F32, made[x], backward || x == 0 ? 1 : sums);
+      }
+      CHECK_INT(code_of(backward ? tt_handle_attention_backward : tt_handle_attention, &c), TT_FFI_INVALID_ARGUMENT);
+    }
+  }
+}
+
 // ---- on a plugin ----
 static tt_pjrt_client *client;
 
@@ -396,5 +427,5 @@ static void test_wrong_norms(void) {
 }
 
 TEST_MAIN(TEST(test_product), TEST(test_metadata), TEST(test_other_stages_do_nothing), TEST(test_wrong_products),
-          TEST(test_wrong_frames), TEST(test_random_attention), TEST(test_norms), TEST(test_wrong_norms),
-          TEST(test_on_xla), TEST(test_on_fake))
+          TEST(test_wrong_frames), TEST(test_random_attention), TEST(test_sizes_without_memory), TEST(test_norms),
+          TEST(test_wrong_norms), TEST(test_on_xla), TEST(test_on_fake))

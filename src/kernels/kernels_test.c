@@ -375,6 +375,18 @@ static void test_threads_change_nothing(void) {
     CHECK(!memcmp(lse, a.lse, sizeof *lse * (size_t)count) && first == a.out.data[0]);
     free_all();
   }
+  // 194 rows end in a piece of two for many threads.
+  tt_product p = {.batch = 2, .rows = 194, .depth = 301, .columns = 40, .a_row = 301, .a_column = 1, .b_row = 1};
+  p.a = floats((int64_t)p.rows * 301);
+  p.b = floats((int64_t)p.columns * 301);
+  p.b_column = 301;
+  p.c = floats((int64_t)p.batch * p.rows * p.columns);
+  float *alone = p.c;
+  REQUIRE(tt_multiply(tt_kernels_best(), NULL, &p));
+  p.c = floats((int64_t)p.batch * p.rows * p.columns);
+  REQUIRE(tt_multiply(tt_kernels_best(), &threads, &p));
+  CHECK(!memcmp(alone, p.c, sizeof *alone * (size_t)(p.batch * p.rows * p.columns)));
+  free_all();
   join_all(&the_pool);
 }
 

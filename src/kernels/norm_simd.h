@@ -10,50 +10,50 @@ enum {
   SUM_ROWS = 64,     // rows whose columns are
 };
 
-static float sum_of(const float *x, int64_t count) {
-  double total = 0;
+// The sums of x - base and, unless NULL, of its square.
+TT_INLINE void sum_from(const float *x, float base, int64_t count, double *out_sum, double *out_squares) {
+  *out_sum = 0;
   for (int64_t first = 0; first < count; first += SUM_BLOCK) {
     const int64_t end = count - first < SUM_BLOCK ? count : first + SUM_BLOCK;
-    vec sum = splat(0), other = splat(0);
+    vec sum = splat(0), other = splat(0), squares = splat(0), other_squares = splat(0);
     int64_t j = first;
     for (; j + 2 * TT_WIDTH <= end; j += 2 * TT_WIDTH) {
-      sum += load(x + j);
-      other += load(x + j + TT_WIDTH);
+      const vec a = load(x + j) - splat(base), b = load(x + j + TT_WIDTH) - splat(base);
+      sum += a;
+      other += b;
+      squares += a * a;
+      other_squares += b * b;
     }
-    float rest = 0;
+    float rest = 0, rest_squares = 0;
     for (; j < end; j++) {
-      rest += x[j];
+      rest += x[j] - base;
+      rest_squares += (x[j] - base) * (x[j] - base);
     }
-    total += (double)sum_lanes(sum + other) + (double)rest;
+    *out_sum += (double)sum_lanes(sum + other) + (double)rest;
+    if (out_squares) {
+      *out_squares += (double)sum_lanes(squares + other_squares) + (double)rest_squares;
+    }
   }
-  return (float)total;
 }
 
-static float sum_of_squares(const float *x, float mean, int64_t count) {
-  double total = 0;
-  for (int64_t first = 0; first < count; first += SUM_BLOCK) {
-    const int64_t end = count - first < SUM_BLOCK ? count : first + SUM_BLOCK;
-    vec sum = splat(0), other = splat(0);
-    int64_t j = first;
-    for (; j + 2 * TT_WIDTH <= end; j += 2 * TT_WIDTH) {
-      const vec a = load(x + j) - splat(mean), b = load(x + j + TT_WIDTH) - splat(mean);
-      sum += a * a;
-      other += b * b;
-    }
-    float rest = 0;
-    for (; j < end; j++) {
-      rest += (x[j] - mean) * (x[j] - mean);
-    }
-    total += (double)sum_lanes(sum + other) + (double)rest;
-  }
-  return (float)total;
+// As distances from the first element, then from about the mean: what is left of it is corrected. So the size of the
+// mean costs no accuracy, and equal elements have a variance of exactly 0.
+static void measure_row(const float *x, int64_t n, float *out_mean, float *out_variance) {
+  double sum, squares = 0;
+  sum_from(x, x[0], n, &sum, NULL);
+  const float about = (float)((double)x[0] + sum / (double)n);
+  sum_from(x, about, n, &sum, &squares);
+  const double off = sum / (double)n, variance = squares / (double)n - off * off;
+  *out_mean = (float)((double)about + off);
+  *out_variance = variance < 0 ? 0 : (float)variance;  // undefined stays so
 }
 
 static void normalise_row(const tt_norm *p, int64_t row) {
   const int64_t n = p->columns;
   const float *x = p->x + row * n, *weight = p->weight, *bias = p->bias;
-  const float mean = sum_of(x, n) / (float)n;
-  const float rstd = 1 / sqrtf(sum_of_squares(x, mean, n) / (float)n + p->eps);
+  float mean, variance;
+  measure_row(x, n, &mean, &variance);
+  const float rstd = 1 / sqrtf(variance + p->eps);
   float *y = p->y + row * n;
   int64_t j = 0;
   for (; j + TT_WIDTH <= n; j += TT_WIDTH) {

@@ -156,4 +156,37 @@ static void test_undefined_rows(void) {
   release(&q);
 }
 
-TEST_MAIN(TEST(test_sizes), TEST(test_threads_change_nothing), TEST(test_undefined_rows))
+// Equal elements are all mean, and what surrounds them doesn't matter; a large mean costs the deviation nothing.
+static void test_large_means(void) {
+  static const float means[] = {-0.1F, 1234.567F, 1e8F, 1e30F};
+  static const int64_t columns[] = {1, 7, 768, 5001};
+  for (int32_t k = 0; tt_kernels_at(k); k++) {
+    for (int32_t i = 0; i < 16; i++) {
+      const int64_t n = columns[i / 4];
+      problem q = make(1, n);
+      for (int64_t j = 0; j < n; j++) {
+        q.x[j] = means[i % 4];
+      }
+      REQUIRE(tt_normalise(tt_kernels_at(k), NULL, &q.p));
+      CHECK(q.mean[0] == means[i % 4] && q.y[0] == 0 && q.y[n - 1] == 0);
+      CHECK_NEAR(q.rstd[0], 1 / sqrt(1e-5), 1e-3);
+      for (int64_t j = 0; j < n; j++) {  // exact: multiples of the spacing of such numbers
+        q.x[j] = 1e6F + (float)(j % 3) * 0.25F;
+      }
+      q.x[0] = n > 1000 ? -1e6F : q.x[0];  // far from all others
+      REQUIRE(tt_normalise(tt_kernels_at(k), NULL, &q.p));
+      double sum = 0, squares = 0;
+      for (int64_t j = 0; j < n; j++) {
+        sum += (double)q.x[j] / (double)n;
+      }
+      for (int64_t j = 0; j < n; j++) {
+        squares += ((double)q.x[j] - sum) * ((double)q.x[j] - sum) / (double)n;
+      }
+      CHECK_NEAR(q.mean[0] / sum, 1, 1e-7);
+      CHECK_NEAR(q.rstd[0] * sqrt(squares + 1e-5), 1, 1e-5);  // squares of 2^41 and 2^17 in one float sum
+      release(&q);
+    }
+  }
+}
+
+TEST_MAIN(TEST(test_large_means), TEST(test_sizes), TEST(test_threads_change_nothing), TEST(test_undefined_rows))

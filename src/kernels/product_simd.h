@@ -54,7 +54,7 @@ static void multiply_item(const tt_product *p, int64_t item, float *scratch) {
   const int64_t rows = p->rows - first < p->item_rows ? p->rows - first : p->item_rows;
   const float *a = p->a + batch * p->a_batch + first * p->a_row, *b = p->b + batch * p->b_batch;
   float *c = p->c + (batch * p->rows + first) * p->columns;
-  if ((rows <= FEW || p->columns <= FEW) && p->a_column == 1 && p->b_row == 1) {
+  if ((p->rows <= FEW || p->columns <= FEW) && p->a_column == 1 && p->b_row == 1) {
     for (int64_t j = 0; j < p->columns; j++) {
       for (int64_t i = 0; i < rows; i++) {
         c[i * p->columns + j] = dot(a + i * p->a_row, b + j * p->b_column, p->depth);

@@ -16,7 +16,8 @@ enum { WORTH_HELP = 40 * 1000, MOST_HELPERS = 255, KEPT_SCRATCH = 16 << 20, LOOK
 // Each thread keeps what it had, if that is not too large: else every call would pay for fresh pages.
 static pthread_key_t scratch_key;
 static tt_once scratch_once = TT_ONCE_INIT;
-static void make_key(void) { pthread_key_create(&scratch_key, free); }
+static bool has_key;
+static void make_key(void) { has_key = !pthread_key_create(&scratch_key, free); }
 
 typedef struct kept {
   size_t floats;
@@ -27,7 +28,7 @@ typedef struct kept {
 static float *scratch_of_thread(size_t floats, void **out_own) {
   *out_own = NULL;
   tt_once_run(&scratch_once, make_key);
-  kept *mine = pthread_getspecific(scratch_key);
+  kept *mine = has_key ? pthread_getspecific(scratch_key) : NULL;
   if (mine && mine->floats >= floats) {
     return (float *)(mine + 1);
   }
@@ -37,7 +38,7 @@ static float *scratch_of_thread(size_t floats, void **out_own) {
     return NULL;
   }
   fresh->floats = floats;
-  if (bytes > KEPT_SCRATCH || pthread_setspecific(scratch_key, fresh)) {
+  if (bytes > KEPT_SCRATCH || !has_key || pthread_setspecific(scratch_key, fresh)) {
     *out_own = fresh;
   } else {
     free(mine);

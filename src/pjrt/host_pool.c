@@ -3,6 +3,7 @@
 // addresses only where there is none.
 #include "pjrt/host_pool.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -109,9 +110,11 @@ static void give_back(block *b) {
   }
   const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
   const uintptr_t start = ((uintptr_t)b + LINE + page - 1) & ~(page - 1), end = ((uintptr_t)b + b->size) & ~(page - 1);
+  const int error = errno;  // free() leaves it alone
   if (start < end) {
     madvise((void *)start, end - start, MADV_DONTNEED);
   }
+  errno = error;
   pool.kept -= b->kept;
   b->kept = 0;
 }
@@ -124,9 +127,6 @@ static void give_back_all(void) {
 
 // A block at the end of what has been used, over the last one if that is free.
 static block *fresh(size_t size) {
-  if (pool.used + pool.kept + size > pool.limit) {
-    give_back_all();
-  }
   block *last = pool.used_end ? (block *)(void *)(pool.base + pool.used_end - pool.last_size) : NULL;
   const size_t have = last && last->is_free ? last->size : 0;
   if (size - have > pool.reserved - pool.used_end) {
@@ -165,6 +165,12 @@ void *tt_host_pool_alloc(size_t size) {
   block *b = best_fit(size);
   if (b) {
     unlist(b);
+  }
+  const size_t had = b ? b->kept : 0;  // addresses that were used before needn't have memory
+  if (pool.used + pool.kept + (had > size ? had : size) > pool.limit) {
+    give_back_all();
+  }
+  if (b) {
     split(b, size);
   } else if ((b = fresh(size))) {
     b->is_free = false;

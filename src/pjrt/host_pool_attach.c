@@ -13,9 +13,9 @@
 #include "pjrt/host_pool.h"
 
 #if defined(__x86_64__)
-#define IS_SLOT(type) ((type) == R_X86_64_JUMP_SLOT || (type) == R_X86_64_GLOB_DAT)
+#define IS_SLOT(type) ((type) == R_X86_64_JUMP_SLOT || (type) == R_X86_64_GLOB_DAT || (type) == R_X86_64_64)
 #elif defined(__aarch64__)
-#define IS_SLOT(type) ((type) == R_AARCH64_JUMP_SLOT || (type) == R_AARCH64_GLOB_DAT)
+#define IS_SLOT(type) ((type) == R_AARCH64_JUMP_SLOT || (type) == R_AARCH64_GLOB_DAT || (type) == R_AARCH64_ABS64)
 #else
 #define IS_SLOT(type) false
 #endif
@@ -58,9 +58,11 @@ typedef void (*function)(void);
 // What gives back comes before what takes, and all of it must be there.
 static const struct {
   const char *name;
-  function replacement;
+  function replacement;  // NULL: a library that refers to it is left alone
   bool needed;
 } references[] = {
+    {"malloc_usable_size", NULL, false},
+    {"reallocarray", NULL, false},
     {"realloc", (function)pool_realloc, false},
     {"free", (function)pool_free, true},
     {"posix_memalign", (function)pool_posix_memalign, false},
@@ -156,7 +158,8 @@ static int lead(const image *im, const char *name, function value, bool only_cou
   for (int t = 0; t < 2; t++) {
     for (size_t i = 0; i < im->counts[t]; i++) {
       const ElfW(Rela) *r = &im->tables[t][i];
-      if (!IS_SLOT(ELF64_R_TYPE(r->r_info)) || strcmp(im->names + im->symbols[ELF64_R_SYM(r->r_info)].st_name, name)) {
+      if (!IS_SLOT(ELF64_R_TYPE(r->r_info)) || r->r_addend ||
+          strcmp(im->names + im->symbols[ELF64_R_SYM(r->r_info)].st_name, name)) {
         continue;
       }
       if (!only_count && !store(im, (function *)(im->base + r->r_offset), value)) {
@@ -176,7 +179,8 @@ bool tt_host_pool_attach(void *library, int64_t memory) {
   }
   const size_t count = sizeof references / sizeof *references;
   for (size_t i = 0; i < count; i++) {
-    if (references[i].needed && lead(&im, references[i].name, NULL, true) < 1) {
+    const int found = lead(&im, references[i].name, NULL, true);
+    if ((references[i].needed && found < 1) || (!references[i].replacement && found)) {
       return false;
     }
   }
@@ -185,7 +189,7 @@ bool tt_host_pool_attach(void *library, int64_t memory) {
     return false;
   }
   for (size_t i = 0; i < count; i++) {
-    if (lead(&im, references[i].name, references[i].replacement, false) < 0) {
+    if (references[i].replacement && lead(&im, references[i].name, references[i].replacement, false) < 0) {
       TT_LOG(DEBUG, "host pool: the plugin's reference to %s can't be changed: %s", references[i].name,
              strerror(errno));
       return false;  // those before it serve blocks of the C library as well

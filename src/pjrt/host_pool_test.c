@@ -1,5 +1,6 @@
 #include "pjrt/host_pool.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -80,6 +81,28 @@ static void test_keeps_at_most_half(void) {
   CHECK(tt_host_pool_read().kept > 0);
 }
 
+// A large block whose memory was given back takes it anew: not beside all that is kept.
+static void test_memory_taken_anew_counts(void) {
+  tt_host_pool_trim();
+  char *small[10], *large;
+  for (int i = 0; i < 10; i++) {
+    REQUIRE(small[i] = tt_host_pool_alloc(10 * MEGABYTE));
+  }
+  REQUIRE(large = tt_host_pool_alloc(100 * MEGABYTE));
+  CHECK(tt_host_pool_free(large));  // more than half: given back
+  for (int i = 0; i < 10; i += 2) {
+    CHECK(tt_host_pool_free(small[i]));
+  }
+  CHECK(tt_host_pool_read().kept > 0);
+  REQUIRE(large = tt_host_pool_alloc(100 * MEGABYTE));
+  CHECK_INT(tt_host_pool_read().kept, 0);
+  CHECK(tt_host_pool_free(large));
+  for (int i = 1; i < 10; i += 2) {
+    CHECK(tt_host_pool_free(small[i]));
+  }
+  CHECK_INT(tt_host_pool_read().used, 0);
+}
+
 // Blocks of random sizes, each filled with a number of its own, from several threads.
 static void *work(void *seed_of) {
   unsigned seed = *(unsigned *)seed_of;
@@ -140,5 +163,41 @@ static void test_attach_refuses(void) {
   unsetenv("TORCH_TPU_HOST_POOL");
 }
 
+// Whatever way a block comes back by, it is known whose it is.
+static void test_every_reference_is_led(void) {
+  const char *path = getenv("TT_TEST_POOL_PLUGIN");
+  if (!path) {
+    SKIP("TT_TEST_POOL_PLUGIN is not set");
+  }
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library);
+  void *(*take)(size_t size) = (void *(*)(size_t))dlsym(library, "pool_user_take");
+  void *(*resize)(void *pointer, size_t size) = (void *(*)(void *, size_t))dlsym(library, "pool_user_resize");
+  void (*give)(void *pointer) = (void (*)(void *))dlsym(library, "pool_user_give");
+  void (*const *giver)(void *pointer) = (void (*const *)(void *))dlsym(library, "pool_user_giver");
+  REQUIRE(take && resize && give && giver);
+  void *before = take(MEGABYTE);
+  REQUIRE(before && tt_host_pool_attach(library, MEMORY));
+  give(before);
+  (*giver)(malloc(MEGABYTE));
+  for (int i = 0; i < 3; i++) {
+    char *block = take(MEGABYTE);
+    REQUIRE(block);
+    CHECK(tt_host_pool_read().used > MEGABYTE);
+    block[MEGABYTE - 1] = 7;
+    if (i == 0) {
+      give(block);
+    } else if (i == 1) {
+      (*giver)(block);
+    } else {
+      block = resize(block, 2 * MEGABYTE);
+      CHECK(block && block[MEGABYTE - 1] == 7);
+      give(block);
+    }
+    CHECK_INT(tt_host_pool_read().used, 0);
+  }
+}
+
 TEST_MAIN(TEST(test_small_is_not_taken), TEST(test_memory_is_reused), TEST(test_trim_gives_back),
-          TEST(test_keeps_at_most_half), TEST(test_threads), TEST(test_attach_refuses))
+          TEST(test_keeps_at_most_half), TEST(test_memory_taken_anew_counts), TEST(test_threads),
+          TEST(test_attach_refuses), TEST(test_every_reference_is_led))

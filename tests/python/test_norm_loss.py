@@ -81,6 +81,13 @@ def test_layer_norm_of_undefined_rows():
     check(lambda x: F.layer_norm(x, (6,)), x, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("value", [1234.567, -0.1, 3e7])
+def test_layer_norm_of_equal_elements(value):
+    """Which are all mean, though their sum is rounded: what is left is multiplied by 1 / sqrt(eps)."""
+    x = torch.full((3, 768), value)
+    check(lambda x: torch.native_layer_norm(x, (768,), None, None, 1e-5), x, rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("wanted", [(True, False, False), (False, True, False), (False, False, True)], ids=str)
 def test_some_gradients_of_layer_norm(wanted):
     def gradients(x, w, b):
