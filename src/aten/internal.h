@@ -122,7 +122,7 @@ typedef struct tt_rule_env {
   tt_dtype default_dtype;
   tt_hlo_precision precision;
   bool is_cpu;
-  bool has_host_kernels;  // the same for the whole process
+  bool has_host_kernels;    // the same for the whole process
   const char *device_kind;  // "TPU v5 lite"; NULL: not known. The same for the whole process
 } tt_rule_env;
 

@@ -53,7 +53,7 @@ TT_MUST_USE tt_status *tt_thread_create(const char *name, size_t stack, void (*f
                                         void *argument, tt_thread **out_thread);
 void tt_thread_join(tt_thread *thread);    // waits, then frees; NULL is allowed
 void tt_thread_detach(tt_thread *thread);  // frees; the thread runs on
-int64_t tt_thread_id(void);  // the kernel's number of the calling thread
+int64_t tt_thread_id(void);                // the kernel's number of the calling thread
 
 // ---- time ----
 int64_t tt_now_ns(void);  // monotonic, from an arbitrary origin

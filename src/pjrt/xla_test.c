@@ -248,8 +248,9 @@ static void test_options(void) {
   }
   static const char *const unknown[] = {"xla_no_such_option"};
   tt_pjrt_executable *executable;
-  CHECK_ERROR(tt_pjrt_compile(client, add, strlen(add), &(tt_pjrt_compile_options){unknown, good, 1, 0}, 0, &executable),
-              TT_ERR_RUNTIME, "No such compile option: 'xla_no_such_option'");
+  CHECK_ERROR(
+      tt_pjrt_compile(client, add, strlen(add), &(tt_pjrt_compile_options){unknown, good, 1, 0}, 0, &executable),
+      TT_ERR_RUNTIME, "No such compile option: 'xla_no_such_option'");
 }
 
 static void test_broken_programs(void) {
