@@ -128,6 +128,28 @@ static void test_children_of_a_busy_process(void) {
   eager_check_empty(&fake);
 }
 
+static void wait_for_compiles(void) { tt_wait_for_compiles(); }
+
+// What the parent compiles in the background is nothing that a child could wait for, nor stop at its end.
+static void test_child_while_something_compiles(void) {
+  start();
+  tt_set_eager_mode(TT_MODE_FUSED);
+  x = make_filled(TT_F32, DIMS(1024));
+  CHECK_OK(add_in_place(&x, &x));
+  for (int i = 0; i < 3; i++) {
+    fake.set("compile_delay_us", i ? 300000 : 0);
+    CHECK_OK(add_in_place(&x, &x));
+    CHECK_OK(add_in_place(&x, &x));
+    CHECK_OK(tt_synchronize(0));
+  }
+  in_child(wait_for_compiles);
+  tt_wait_for_compiles();
+  fake.set("compile_delay_us", 0);
+  tt_set_eager_mode(TT_MODE_STRICT);
+  drop(&x);
+  eager_check_empty(&fake);
+}
+
 static void nothing(void) {}
 
 static void fork_again(void) {
@@ -167,4 +189,4 @@ static void test_fork_before_initialisation(void) {
 }
 
 TEST_MAIN(TEST(test_fork_before_initialisation), TEST(test_child_of_an_idle_process),
-          TEST(test_children_of_a_busy_process), TEST(test_grandchildren))
+          TEST(test_children_of_a_busy_process), TEST(test_grandchildren), TEST(test_child_while_something_compiles))

@@ -1,4 +1,5 @@
 // The queue: its bound, waiting for it, whether it is idle; events.
+#include "eager/internal.h"
 #include "support/eager.h"
 
 static fake_control fake;
@@ -164,5 +165,65 @@ static void test_many_events(void) {
   eager_check_empty(&fake);
 }
 
+// The plugin calls a program complete long after its results are there, and whoever read them knows better.
+static void test_events_beside_late_completions(void) {
+  start();
+  tensor x = make_filled(TT_F32, DIMS(8)), z;
+  tt_event *begin, *same, *end;
+  double ms;
+  float data[8];
+  REQUIRE_OK(tt_event_create(&begin));
+  REQUIRE_OK(tt_event_create(&same));
+  REQUIRE_OK(tt_event_create(&end));
+  fake.set("done_delay_us", 100000);
+  CHECK_OK(add(&x, &x, &z));
+  tt_tensor whole = ref(&z);
+  CHECK_OK(tt_copy_to_host(&whole, data));
+  CHECK_OK(tt_event_record(begin, 0));
+  CHECK_OK(add_in_place(&z, &x));
+  CHECK_OK(tt_event_record(same, 0));
+  CHECK_OK(tt_event_record(end, 0));
+  CHECK_OK(tt_event_elapsed(begin, end, &ms));
+  CHECK(ms >= 150);  // both programs' delays
+  // Two events behind one program: none is before the other, in whatever order the plugin tells of them.
+  CHECK_OK(tt_event_elapsed(same, end, &ms));
+  CHECK(ms >= 0);
+  CHECK_OK(tt_event_elapsed(end, same, &ms));
+  CHECK(ms <= 0);
+  fake.set("done_delay_us", 0);
+  tt_event_free(begin);
+  tt_event_free(same);
+  tt_event_free(end);
+  drop(&x);
+  drop(&z);
+  eager_check_empty(&fake);
+}
+
+static bool comes_to_sleep(tt_queue *queue) {
+  for (int i = 0; i < 2000 && !atomic_load(&queue->sleeping); i++) {
+    sleep_ms(1);
+  }
+  return atomic_load(&queue->sleeping);
+}
+
+// The dispatch thread may find a task, and sleep again, before the one who pushed it comes to wake it.
+static void test_a_late_waker(void) {
+  start();
+  tensor x = make_filled(TT_F32, DIMS(8));
+  CHECK_OK(add_in_place(&x, &x));
+  CHECK_OK(tt_synchronize(0));
+  tt_queue *queue = &tt_the_runtime.engines[0].queue;
+  CHECK(comes_to_sleep(queue));
+  atomic_store(&queue->sleeping, 0);
+  pthread_mutex_lock(&queue->mutex);
+  pthread_cond_signal(&queue->wake);
+  pthread_mutex_unlock(&queue->mutex);
+  REQUIRE(comes_to_sleep(queue));  // else the next task wakes nobody
+  CHECK_OK(add_in_place(&x, &x));
+  CHECK_OK(tt_synchronize(0));
+  drop(&x);
+  eager_check_empty(&fake);
+}
+
 TEST_MAIN(TEST(test_more_than_the_queue_holds), TEST(test_idle), TEST(test_errors_show_without_calls),
-          TEST(test_events), TEST(test_many_events))
+          TEST(test_events), TEST(test_many_events), TEST(test_events_beside_late_completions), TEST(test_a_late_waker))

@@ -40,6 +40,7 @@ static const struct {
     {"execute_delay_us", &fake_set.execute_delay_us, 0},
     {"compile_delay_us", &fake_set.compile_delay_us, 0},
     {"transfer_delay_us", &fake_set.transfer_delay_us, 0},
+    {"done_delay_us", &fake_set.done_delay_us, 0},
     {"memory_limit", &fake_set.memory_limit, 0},
     {"temp_bytes", &fake_set.temp_bytes, 0},
     {"unknown_options", &fake_set.unknown_options, 0},

@@ -275,6 +275,7 @@ static void run_execution(fake_task *base) {
   for (size_t i = 0; i < one->input_count; i++) {
     fake_memory_unref(one->input_memory[i]);
   }
+  fake_sleep_us(atomic_load(&fake_set.done_delay_us));
   fake_state_finish(one->done, code, message);
   fake_state_unref(one->done);
   fake_program_unref(one->program);
@@ -396,7 +397,7 @@ static execution *execution_new(PJRT_LoadedExecutable *loaded, PJRT_Buffer *cons
 }
 
 static bool can_run_now(const execution *one) {
-  if (one->base.delay_us || one->fails) {
+  if (one->base.delay_us || atomic_load(&fake_set.done_delay_us) || one->fails) {
     return false;
   }
   for (size_t i = 0; i < one->input_count; i++) {

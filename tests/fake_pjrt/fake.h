@@ -19,6 +19,7 @@
 //                           that of a TPU v5e, v6e, 7x
 //   ones                    1: results are ones (true), not zeros, so that no device assert fails
 //   execute_delay_us, compile_delay_us, transfer_delay_us   a delay makes executions and transfers asynchronous
+//   done_delay_us           a program's completion is told so long after its results are there
 //   unknown_options         1: no compile option whose name has "emitters" in it is known; 2: none is
 //   memory_limit            bytes per client; more is RESOURCE_EXHAUSTED (0: none)
 //   temp_bytes              what GetCompiledMemoryStats says
@@ -118,7 +119,7 @@ FAKE_FUNCTIONS(FAKE_DECLARE)
 // ---- control ----
 typedef struct fake_settings {
   atomic_llong major, minor, struct_size, null_api, fail_code, fail_execution, devices, tpu, ones, execute_delay_us,
-      compile_delay_us, transfer_delay_us, memory_limit, temp_bytes, unknown_options;
+      compile_delay_us, transfer_delay_us, done_delay_us, memory_limit, temp_bytes, unknown_options;
 } fake_settings;
 extern fake_settings fake_set;
 
