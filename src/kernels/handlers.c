@@ -436,7 +436,8 @@ static bool read_lists(call *c, tt_lists *l) {
     }
   }
   for (int64_t i = 0; i < l->outputs; i++) {
-    if (l->results[i] < 0 || l->results[i] >= l->registers) {
+    // What is given may be read where it lies, and a result may have been put there by then.
+    if (l->results[i] < given || l->results[i] >= l->registers) {
       return refuse(c, "a result that can't be");
     }
   }

@@ -3,6 +3,7 @@
 
 #include "base/test.h"
 #include "kernels/ffi.h"
+#include "kernels/kernels.h"
 
 // ---- a frame ----
 typedef struct fake_error {
@@ -426,6 +427,178 @@ static void test_wrong_norms(void) {
   }
 }
 
+// Two groups, of three and two elements: x * a number + 2, the first in place.
+enum { LISTS_NUMBERS = TT_LISTS_HEAD + 1 + 2 * 5 + 1 + 2 + 2 };
+static const int64_t lists[LISTS_NUMBERS] = {2,
+                                             1,
+                                             1,
+                                             1,
+                                             4,
+                                             2,
+                                             1,  // groups, inputs, numbers, constants, registers, operators, outputs
+                                             0x40000000,  // 2
+                                             TT_LIST_MULTIPLY,
+                                             3,
+                                             0,
+                                             1,
+                                             0,
+                                             TT_LIST_ADD,
+                                             3,
+                                             3,
+                                             2,
+                                             0,  // x * number + 2
+                                             3,
+                                             3,
+                                             2,
+                                             0,
+                                             2};  // the result; elements; where the numbers lie
+static float long_list[3], short_list[2], pack[3] = {10, 20, 30};
+
+static void init_lists(fake_call *c) {
+  for (int32_t i = 0; i < 3; i++) {
+    long_list[i] = (float)i;
+    short_list[i / 2] = (float)i;
+  }
+  init(c, lists, LISTS_NUMBERS);
+  add_buffer(c, false, TT_FFI_F32, long_list, 3);
+  add_buffer(c, false, TT_FFI_F32, short_list, 2);
+  add_buffer(c, false, TT_FFI_F32, pack, 3);
+  add_buffer(c, true, TT_FFI_F32, long_list, 3);  // in place
+  add_buffer(c, true, TT_FFI_F32, out, 2);
+}
+
+static void test_lists(void) {
+  fake_call c;
+  init_lists(&c);
+  CHECK_INT(code_of(tt_handle_lists, &c), 0);
+  const float want[] = {2, 12, 22};
+  for (int32_t i = 0; i < 3; i++) {
+    CHECK_NEAR(long_list[i], want[i], 0);
+  }
+  CHECK_NEAR(out[0], 32, 0);
+  CHECK_NEAR(out[1], 62, 0);
+  CHECK_NEAR(short_list[0], 1, 0);
+}
+
+// One number each that leads outside of the numbers, the registers, the pack or an array.
+static void test_wrong_numbers_of_lists(void) {
+  enum { OPS = TT_LISTS_HEAD + 1, RESULT = OPS + 10, COUNTS = RESULT + 1, PLACES = COUNTS + 2 };
+  static const int64_t wrong[][2] = {{TT_LISTS_GROUPS, 3},
+                                     {TT_LISTS_GROUPS, 1},
+                                     {TT_LISTS_GROUPS, -1},
+                                     {TT_LISTS_GROUPS, INT64_MAX},
+                                     {TT_LISTS_INPUTS, 2},
+                                     {TT_LISTS_INPUTS, 0},
+                                     {TT_LISTS_INPUTS, 1 << 20},
+                                     {TT_LISTS_NUMBERS, 0},
+                                     {TT_LISTS_NUMBERS, 2},
+                                     {TT_LISTS_NUMBERS, INT64_MIN},
+                                     {TT_LISTS_CONSTANTS, 0},
+                                     {TT_LISTS_CONSTANTS, 2},
+                                     {TT_LISTS_REGISTERS, 3},
+                                     {TT_LISTS_REGISTERS, 0},
+                                     {TT_LISTS_REGISTERS, TT_LIST_REGISTERS + 1},
+                                     {TT_LISTS_REGISTERS, INT64_MAX},
+                                     {TT_LISTS_OPS, 1},
+                                     {TT_LISTS_OPS, 3},
+                                     {TT_LISTS_OPS, 1 << 21},
+                                     {TT_LISTS_OUTPUTS, 0},
+                                     {TT_LISTS_OUTPUTS, 2},
+                                     {OPS, -1},
+                                     {OPS, TT_LIST_CODES},
+                                     {OPS, INT64_MAX},
+                                     {OPS + 1, 0},  // what is given stays
+                                     {OPS + 1, 2},
+                                     {OPS + 1, 4},
+                                     {OPS + 1, -1},
+                                     {OPS + 2, 4},
+                                     {OPS + 3, -1},
+                                     {OPS + 4, INT64_MAX},
+                                     {OPS + 5, TT_LIST_CODES + 1},
+                                     {OPS + 6, 64},
+                                     {RESULT, 4},
+                                     {RESULT, -1},
+                                     {RESULT, 0},  // no result is what was given
+                                     {COUNTS, 2},
+                                     {COUNTS, 4},
+                                     {COUNTS, 0},
+                                     {COUNTS, -3},
+                                     {COUNTS + 1, INT64_MAX},
+                                     {PLACES, -1},
+                                     {PLACES, 3},
+                                     {PLACES + 1, INT64_MAX}};
+  fake_call c;
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    init_lists(&c);
+    c.values[wrong[i][0]] = wrong[i][1];
+    if (!CHECK_INT(code_of(tt_handle_lists, &c), TT_FFI_INVALID_ARGUMENT)) {
+      fprintf(stderr, "number %d: %lld\n", (int)wrong[i][0], (long long)wrong[i][1]);
+    }
+  }
+  for (size_t count = 0; count < LISTS_NUMBERS + 2; count++) {
+    init_lists(&c);
+    c.numbers.count = count;
+    CHECK_INT(code_of(tt_handle_lists, &c), count == LISTS_NUMBERS ? 0 : TT_FFI_INVALID_ARGUMENT);
+  }
+}
+
+static void test_wrong_arrays_of_lists(void) {
+  for (int32_t wrong = 0; wrong < 14; wrong++) {
+    fake_call c;
+    init_lists(&c);
+    c.frame.arguments.count += wrong == 0 ? -1 : wrong == 1 ? -3 : 0;
+    c.frame.results.count -= wrong == 2;
+    if (wrong == 3 || wrong == 4) {
+      add_buffer(&c, wrong == 4, TT_FFI_F32, out, 2);
+    }
+    if (wrong >= 5 && wrong < 8) {
+      c.buffers[wrong - 5].dtype = TT_FFI_S32;
+    } else if (wrong == 8) {
+      c.buffers[MOST + 1].dtype = TT_FFI_S64;
+    } else if (wrong == 9) {
+      c.dims[0] = 2;
+    } else if (wrong == 10) {
+      c.dims[MOST] = 4;
+    } else if (wrong == 11) {
+      c.dims[2] = 2;
+    } else if (wrong == 12) {
+      c.buffers[1].data = NULL;
+    } else if (wrong == 13) {
+      c.name.length = 6;
+    }
+    if (!CHECK_INT(code_of(tt_handle_lists, &c), TT_FFI_INVALID_ARGUMENT)) {
+      fprintf(stderr, "arrays: %d\n", wrong);
+    }
+    CHECK_NEAR(long_list[1], 1, 0);  // untouched
+  }
+  fake_call c;
+  init_lists(&c);
+  c.frame.struct_size = 8;
+  CHECK_INT(code_of(tt_handle_lists, &c), TT_FFI_INTERNAL);
+}
+
+// Any two numbers may be anything: no memory but theirs is touched, and nothing is read that isn't there.
+static void test_random_numbers_of_lists(void) {
+  static const int64_t values[] = {0, 1, 2, 3, 4, 7, 64, -1, 1 << 20, INT64_MAX, INT64_MIN};
+  uint64_t random = 1;
+  int32_t fine = 0;
+  for (int32_t i = 0; i < 20000; i++) {
+    fake_call c;
+    init_lists(&c);
+    int64_t *exact = malloc(sizeof lists);
+    memcpy(exact, lists, sizeof lists);
+    for (int32_t k = 0; k < 1 + i % 2; k++) {
+      random = random * 6364136223846793005u + 1442695040888963407u;
+      exact[(random >> 33) % LISTS_NUMBERS] = values[(random >> 50) % (sizeof values / sizeof *values)];
+    }
+    c.numbers.data = exact;
+    fine += code_of(tt_handle_lists, &c) == 0;
+    free(exact);
+  }
+  CHECK(fine > 500 && fine < 15000);
+}
+
 TEST_MAIN(TEST(test_product), TEST(test_metadata), TEST(test_other_stages_do_nothing), TEST(test_wrong_products),
           TEST(test_wrong_frames), TEST(test_random_attention), TEST(test_sizes_without_memory), TEST(test_norms),
-          TEST(test_wrong_norms), TEST(test_on_xla), TEST(test_on_fake))
+          TEST(test_wrong_norms), TEST(test_lists), TEST(test_wrong_numbers_of_lists), TEST(test_wrong_arrays_of_lists),
+          TEST(test_random_numbers_of_lists), TEST(test_on_xla), TEST(test_on_fake))
