@@ -41,6 +41,9 @@ typedef struct tt_value {
 tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank);
 void tt_value_ref(tt_value *value);
 void tt_value_unref(tt_value *value);  // NULL is allowed
+// One without data, which no memory stands for: who reads it gets `error`.
+tt_value *tt_value_create_phantom(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank,
+                                  const tt_status *error);
 static inline void tt_value_hold_weak(tt_value *value) {
   atomic_fetch_add_explicit(&value->weak, 1, memory_order_relaxed);
 }
@@ -55,6 +58,7 @@ struct tt_storage {
   tt_value *value;  // owned; NULL: undefined. Guarded by the engine lock.
   uint64_t call;    // the last call that used it, and its slot there. Guarded by the engine lock.
   int32_t slot;
+  bool phantom;  // made during a capture: its bytes don't count
 };
 // Replaces the value; takes ownership of one reference. Caller holds the engine lock.
 void tt_storage_set_value(tt_storage *storage, tt_value *value);
@@ -203,7 +207,8 @@ typedef enum tt_cut_reason {
   TT_CUT_LENGTH,
   TT_CUT_MEMORY,
   TT_CUT_MODE,
-  TT_CUT_THREAD  // another thread goes on
+  TT_CUT_THREAD,  // another thread goes on
+  TT_CUT_GRAPH    // a compiled graph follows
 } tt_cut_reason;
 typedef struct tt_tape {
   tt_step **steps;

@@ -3,11 +3,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "eager/capture.h"
 #include "eager/explain.h"
-#include "eager/internal.h"
 
 // ---- values ----
-tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank) {
+static tt_value *create_value(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank, bool phantom) {
   tt_value *value = malloc(sizeof *value + sizeof(int64_t) * (size_t)(rank ? rank : 1));
   if (!value) {
     return NULL;
@@ -20,7 +20,7 @@ tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, i
   atomic_init(&value->refs, 1);
   atomic_init(&value->weak, 1);
   atomic_init(&value->owners, 0);
-  atomic_init(&value->donated, false);
+  atomic_init(&value->donated, phantom);
   value->device = device;
   value->dtype = dtype;
   value->shape = (tt_shape){rank, value->dims, numel};
@@ -28,8 +28,23 @@ tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, i
   value->sequence = value->stretch = value->died = 0;
   value->buffer = NULL;
   value->error = NULL;
-  tt_engine *engine = &tt_the_runtime.engines[device];
-  tt_memory_add(&engine->reserved, &engine->reserved_peak, (int64_t)value->nbytes);
+  if (!phantom) {
+    tt_engine *engine = &tt_the_runtime.engines[device];
+    tt_memory_add(&engine->reserved, &engine->reserved_peak, (int64_t)value->nbytes);
+  }
+  return value;
+}
+
+tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank) {
+  return create_value(device, dtype, dims, rank, false);
+}
+
+tt_value *tt_value_create_phantom(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank,
+                                  const tt_status *error) {
+  tt_value *value = create_value(device, dtype, dims, rank, true);
+  if (value) {
+    value->error = tt_status_clone(error);
+  }
   return value;
 }
 
@@ -190,7 +205,10 @@ tt_status *tt_storage_create(int32_t device, size_t nbytes, tt_storage **out_sto
   *out_storage = NULL;
   tt_engine *engine;
   TT_TRY(tt_engine_of(device, &engine));
-  TT_TRY(tt_allocation_check(engine, nbytes));
+  const bool phantom = tt_capturing != NULL;
+  if (!phantom) {
+    TT_TRY(tt_allocation_check(engine, nbytes));
+  }
   tt_storage *storage = malloc(sizeof *storage);
   void *address = tt_vspace_alloc(nbytes);
   if (!storage || !address) {
@@ -200,10 +218,12 @@ tt_status *tt_storage_create(int32_t device, size_t nbytes, tt_storage **out_sto
     }
     return tt_error(TT_ERR_OUT_OF_MEMORY, "no address space for %zu bytes on tpu:%d", nbytes, device);
   }
-  *storage = (tt_storage){.device = engine->device, .nbytes = nbytes, .address = address};
-  tt_memory_add(&engine->allocated, &engine->allocated_peak, (int64_t)nbytes);
-  tt_count(&engine->allocated_total, (int64_t)nbytes);
-  tt_count(&engine->allocation_count, 1);
+  *storage = (tt_storage){.device = engine->device, .nbytes = nbytes, .address = address, .phantom = phantom};
+  if (!phantom) {
+    tt_memory_add(&engine->allocated, &engine->allocated_peak, (int64_t)nbytes);
+    tt_count(&engine->allocated_total, (int64_t)nbytes);
+    tt_count(&engine->allocation_count, 1);
+  }
   *out_storage = storage;
   return NULL;
 }
@@ -222,8 +242,10 @@ void tt_storage_free(tt_storage *storage) {
   pthread_mutex_unlock(&engine->lock);
   tt_explain_place();
   tt_value_unref(value);
-  tt_memory_add(&engine->allocated, NULL, -(int64_t)storage->nbytes);
-  tt_count(&engine->free_count, 1);
+  if (!storage->phantom) {
+    tt_memory_add(&engine->allocated, NULL, -(int64_t)storage->nbytes);
+    tt_count(&engine->free_count, 1);
+  }
   tt_vspace_free(storage->address, storage->nbytes);
   free(storage);
 }

@@ -1,0 +1,350 @@
+"""torch.compile on tpu: a graph of Dynamo becomes a forward and a backward graph, and each of them one program.
+
+A graph is recorded when it is first called, by running its operators on stand-ins for its inputs. An operator that can't
+be recorded, because it has no rule, reads a value or lives on the CPU, runs by itself between two programs.
+"""
+
+import functools
+import operator
+import struct
+import warnings
+import weakref
+
+import torch
+from torch.utils import _pytree as pytree
+
+_ops = torch.ops.torchtpu
+
+
+def compile_graph(graph, example_inputs, mode=None, options=None):
+    if not _is_on_tpu(graph, example_inputs):
+        return torch._TorchCompileInductorWrapper(mode or "default", options, None)(graph, example_inputs)
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    if options:
+        raise ValueError(f'backend "tpu" has no option {", ".join(map(repr, options))}')
+    compiler = aot_autograd(
+        fw_compiler=functools.partial(_compile, "forward"),
+        bw_compiler=functools.partial(_compile, "backward"),
+        inference_compiler=functools.partial(_compile, "inference"),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+    return compiler(graph, example_inputs)
+
+
+def _is_on_tpu(graph, example_inputs):
+    if any(isinstance(x, torch.Tensor) and x.device.type == "tpu" for x in example_inputs):
+        return True
+    for node in graph.graph.nodes:
+        leaves = pytree.tree_leaves((node.meta.get("example_value"), node.args, node.kwargs))
+        for leaf in leaves:
+            device = leaf if isinstance(leaf, torch.device) else getattr(leaf, "device", None)
+            if (isinstance(device, torch.device) and device.type == "tpu") or device == "tpu":
+                return True
+    return any(p.device.type == "tpu" for p in (*graph.parameters(), *graph.buffers()))
+
+
+def _compile(kind, graph, example_inputs):
+    run = Graph(graph, kind)
+    run._boxed_call = True
+    return run
+
+
+# ---- nodes ----
+def _values(node):
+    return pytree.tree_leaves(node.meta.get("val"))
+
+
+def _is_host_tensor(value):
+    return isinstance(value, torch.Tensor) and value.device.type != "tpu"
+
+
+def _call(node, values):
+    """The node's result, its arguments taken from `values`."""
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+    if node.op == "call_function":
+        return node.target(*args, **kwargs)
+    if node.op == "call_method":
+        return getattr(args[0], node.target)(*args[1:], **kwargs)
+    raise NotImplementedError(f"a node {node.op}")
+
+
+def _name(node):
+    target = node.target
+    return str(target) if isinstance(target, torch._ops.OpOverload) else getattr(target, "__name__", str(target))
+
+
+class _NodeError(Exception):
+    def __init__(self, node, cause):
+        super().__init__(node, cause)
+        self.node, self.cause = node, cause
+
+
+class _Unrecorded(Exception):
+    """A part that runs, but not as a program."""
+
+
+# ---- programs ----
+class Part:
+    """Nodes that follow one another and run as one program."""
+
+    def __init__(self, nodes, inputs, outputs, constants, name):
+        self.nodes, self.inputs, self.outputs, self.constants = nodes, inputs, outputs, constants
+        self.handle = _ops.create_graph(name)
+        weakref.finalize(self, _ops.free_graph, self.handle).atexit = False
+        self.extras = {}  # results that are no tensors, by the numbers that they follow from
+        self.plain = True  # tensors come in, tensors go out
+        self.tensor_at = []
+        for i, node in enumerate(inputs):
+            if isinstance(node.meta.get("val"), torch.Tensor):
+                self.tensor_at.append(i)
+            else:
+                self.plain = False
+
+    def __call__(self, args):
+        run = _ops.run_graph.default
+        if self.plain:
+            results, found = run(self.handle, args, ())
+            if not found:
+                self.record(args, args, ())
+                results, found = run(self.handle, args, ())
+            return results
+        tensors = [args[i] for i in self.tensor_at]
+        numbers = _numbers(args)
+        results, found = run(self.handle, tensors, numbers)
+        if not found or (numbers not in self.extras):
+            self.record(args, tensors, numbers)
+            results, found = run(self.handle, tensors, numbers)
+        return self.merge(results, numbers)
+
+    def merge(self, results, numbers):
+        extras = self.extras[numbers]
+        if extras is None:
+            return results
+        next_result = iter(results)
+        return [next(next_result) if is_tensor else value for is_tensor, value in extras]
+
+    def record(self, args, tensors, numbers):
+        try:
+            with torch.no_grad():
+                outputs = self.replay(args, _ops.begin_graph(self.handle, tensors, numbers))
+                extras = [(isinstance(x, torch.Tensor), None if isinstance(x, torch.Tensor) else x) for x in outputs]
+                results = [_settled(x) for x in outputs if isinstance(x, torch.Tensor)]
+                try:
+                    _ops.end_graph(results)
+                except torch.OutOfMemoryError:
+                    raise
+                except Exception as error:
+                    raise _Unrecorded(str(error)) from error
+        finally:
+            _ops.abort_graph()
+        if all(is_tensor for is_tensor, _ in extras):
+            extras = None
+        else:
+            self.plain = False
+        self.extras[numbers] = extras
+
+    def replay(self, args, stand_ins):
+        values = dict(self.constants)
+        values.update(zip(self.inputs, args))
+        values.update((self.inputs[i], stand_in) for i, stand_in in zip(self.tensor_at, stand_ins))
+        for node in self.nodes:
+            try:
+                values[node] = _call(node, values)
+            except Exception as error:
+                raise _NodeError(node, error) from error
+        return [values[node] for node in self.outputs]
+
+    def run_eagerly(self, args):
+        values = dict(self.constants)
+        values.update(zip(self.inputs, args))
+        for node in self.nodes:
+            values[node] = _call(node, values)
+        return [values[node] for node in self.outputs]
+
+
+def _settled(tensor):
+    """Lazy conjugation and negation are not part of what a program returns."""
+    return tensor.resolve_conj().resolve_neg()
+
+
+def _numbers(args):
+    """What isn't a tensor, as integers for the key."""
+    numbers = []
+    for arg in args:
+        if isinstance(arg, torch.Tensor):
+            continue
+        if isinstance(arg, (float, torch.SymFloat)):
+            numbers += (1, struct.unpack("q", struct.pack("d", float(arg)))[0])
+        elif arg is None:
+            numbers.append(2)
+        elif isinstance(arg, (int, torch.SymInt, torch.SymBool)):
+            numbers += (0, int(arg))
+        else:
+            raise _Unrecorded(f"an input of type {type(arg).__name__}")
+    return tuple(numbers)
+
+
+# ---- graphs ----
+class Graph:
+    """A graph as AOTAutograd leaves it: called with a list of arguments, which it empties."""
+
+    def __init__(self, module, kind):
+        self.module, self.kind = module, kind
+        self.host = set()  # nodes that turned out to run by themselves
+        self.constants = {}
+        self.nodes = list(module.graph.nodes)
+        self.placeholders = [node for node in self.nodes if node.op == "placeholder"]
+        self.result = self.nodes[-1].args[0]
+        self.plan()
+
+    # ---- planning ----
+    def plan(self):
+        """Divides the nodes into parts, which become programs, and nodes that run by themselves."""
+        self.steps, part = [], []
+        for node in self.nodes:
+            if node.op in ("placeholder", "output") or node in self.constants:
+                continue
+            if node.op == "get_attr":
+                self.constants[node] = operator.attrgetter(node.target)(self.module)
+            elif self.fold(node):
+                continue
+            elif self.runs_on_host(node):
+                self.steps += [part, node]
+                part = []
+            else:
+                part.append(node)
+        self.steps.append(part)
+        self.steps = [step for step in self.steps if step != []]
+        self.link()
+
+    def fold(self, node):
+        """Computes what follows from constants of the CPU alone."""
+        inputs = node.all_input_nodes
+        if not inputs or not all(n in self.constants for n in inputs) or not any(map(_is_host_tensor, _values(node))):
+            return False
+        target = node.target
+        if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+            return False
+        if torch.Tag.nondeterministic_seeded in target.tags:
+            return False
+        self.constants[node] = _call(node, self.constants)
+        return True
+
+    def runs_on_host(self, node):
+        if node in self.host or any(map(_is_host_tensor, _values(node))):
+            return True
+        if node.target is operator.getitem:
+            return node.args[0] in self.host
+        return any(
+            _is_host_tensor(value) and value.dim() > 0
+            for n in node.all_input_nodes
+            if n not in self.constants
+            for value in _values(n)
+        )
+
+    def link(self):
+        """Makes parts of lists of nodes: what each takes and gives, and when values are done with."""
+        last_use, results = {}, set(pytree.tree_leaves(self.result))
+        for i, step in enumerate(self.steps):
+            for node in step if isinstance(step, list) else [step]:
+                for source in node.all_input_nodes:
+                    last_use[source] = i
+        self.drops = [[] for _ in self.steps]
+        for node, i in last_use.items():
+            if node not in results and node not in self.constants:
+                self.drops[i].append(node)
+        for i, step in enumerate(self.steps):
+            if isinstance(step, list):
+                inside = set(step)
+                inputs = dict.fromkeys(
+                    n for node in step for n in node.all_input_nodes if n not in inside and n not in self.constants
+                )
+                outputs = [n for n in step if n in results or last_use.get(n, -1) > i]
+                self.steps[i] = Part(step, list(inputs), outputs, self.constants, f"{self.kind} graph")
+        self.whole = self.make_whole()
+
+    def make_whole(self):
+        """The one part that the graph is, where it is one: called with the graph's own arguments and results."""
+        if len(self.steps) != 1 or not isinstance(self.steps[0], Part):
+            return None
+        part, results = self.steps[0], self.result
+        if not isinstance(results, (list, tuple)) or any(n in self.constants for n in results):
+            return None
+        if any(n in self.placeholders and not _tensor_on_tpu(n) for n in results):
+            return None
+        if not all(isinstance(n, torch.fx.Node) for n in results):
+            results = [n for n in results if isinstance(n, torch.fx.Node)]
+            self.blanks = [(isinstance(n, torch.fx.Node), n) for n in self.result]
+        else:
+            self.blanks = None
+        return Part(part.nodes, self.placeholders, list(results), self.constants, f"{self.kind} graph")
+
+    # ---- calling ----
+    def __call__(self, args):
+        while True:
+            try:
+                if self.whole is not None:
+                    results = self.whole(args)
+                    args.clear()
+                    if self.blanks is None:
+                        return results
+                    next_result = iter(results)
+                    return [next(next_result) if is_node else value for is_node, value in self.blanks]
+                return self.run_steps(args)
+            except _NodeError as error:
+                self.give_up(error.node, error.cause)
+            except _Unrecorded as error:
+                self.give_up_all(error)
+
+    def run_steps(self, args):
+        values = dict(self.constants)
+        values.update(zip(self.placeholders, args))
+        done = {}
+        for step, drops in zip(self.steps, self.drops):
+            if isinstance(step, Part):
+                try:
+                    results = step([values[n] for n in step.inputs])
+                except _NodeError as error:
+                    if done:
+                        # What ran before must not run again: the rest runs operator by operator this once.
+                        self.give_up(error.node, error.cause, replan=False)
+                        results = step.run_eagerly([values[n] for n in step.inputs])
+                        self.stale = True
+                    else:
+                        raise
+                values.update(zip(step.outputs, results))
+            else:
+                values[step] = _call(step, values)
+            done[step] = True
+            for node in drops:
+                values.pop(node, None)
+        args.clear()
+        results = torch.fx.node.map_arg(self.result, values.__getitem__)
+        if getattr(self, "stale", False):
+            self.stale = False
+            self.plan()
+        return list(results) if isinstance(results, (list, tuple)) else results
+
+    def give_up(self, node, cause, replan=True):
+        """Has a node run by itself from now on."""
+        warnings.warn(
+            f"torch.compile: {_name(node)} runs outside of the compiled program: {cause}", RuntimeWarning, stacklevel=2
+        )
+        self.host.add(node)
+        if replan:
+            self.plan()
+
+    def give_up_all(self, cause):
+        warnings.warn(
+            f"torch.compile: a {self.kind} graph runs operator by operator: {cause}", RuntimeWarning, stacklevel=2
+        )
+        self.host.update(n for n in self.nodes if n.op not in ("placeholder", "output", "get_attr"))
+        self.plan()
+
+
+def _tensor_on_tpu(node):
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.device.type == "tpu"
