@@ -284,65 +284,55 @@ class Graph:
 
     # ---- calling ----
     def __call__(self, args):
-        while True:
+        while self.whole is not None:
+            part = self.whole
             try:
-                if self.whole is not None:
-                    results = self.whole(args)
-                    args.clear()
-                    if self.blanks is None:
-                        return results
-                    next_result = iter(results)
-                    return [next(next_result) if is_node else value for is_node, value in self.blanks]
-                return self.run_steps(args)
-            except _NodeError as error:
-                self.give_up(error.node, error.cause)
-            except _Unrecorded as error:
-                self.give_up_all(error)
+                results = part(args)
+            except (_NodeError, _Unrecorded) as error:
+                self.give_up(part, error)
+                self.plan()
+                continue
+            args.clear()
+            if self.blanks is None:
+                return results
+            next_result = iter(results)
+            return [next(next_result) if is_node else value for is_node, value in self.blanks]
+        return self.run_steps(args)
 
     def run_steps(self, args):
         values = dict(self.constants)
         values.update(zip(self.placeholders, args))
-        done = {}
+        args.clear()
+        stale = False
         for step, drops in zip(self.steps, self.drops):
             if isinstance(step, Part):
+                inputs = [values[n] for n in step.inputs]
                 try:
-                    results = step([values[n] for n in step.inputs])
-                except _NodeError as error:
-                    if done:
-                        # What ran before must not run again: the rest runs operator by operator this once.
-                        self.give_up(error.node, error.cause, replan=False)
-                        results = step.run_eagerly([values[n] for n in step.inputs])
-                        self.stale = True
-                    else:
-                        raise
+                    results = step(inputs)
+                except (_NodeError, _Unrecorded) as error:
+                    # What ran before must not run again, so this part runs operator by operator, this once.
+                    self.give_up(step, error)
+                    stale = True
+                    results = step.run_eagerly(inputs)
                 values.update(zip(step.outputs, results))
             else:
                 values[step] = _call(step, values)
-            done[step] = True
             for node in drops:
                 values.pop(node, None)
-        args.clear()
         results = torch.fx.node.map_arg(self.result, values.__getitem__)
-        if getattr(self, "stale", False):
-            self.stale = False
+        if stale:
             self.plan()
         return list(results) if isinstance(results, (list, tuple)) else results
 
-    def give_up(self, node, cause, replan=True):
-        """Has a node run by itself from now on."""
-        warnings.warn(
-            f"torch.compile: {_name(node)} runs outside of the compiled program: {cause}", RuntimeWarning, stacklevel=2
-        )
-        self.host.add(node)
-        if replan:
-            self.plan()
-
-    def give_up_all(self, cause):
-        warnings.warn(
-            f"torch.compile: a {self.kind} graph runs operator by operator: {cause}", RuntimeWarning, stacklevel=2
-        )
-        self.host.update(n for n in self.nodes if n.op not in ("placeholder", "output", "get_attr"))
-        self.plan()
+    def give_up(self, part, error):
+        """Has a node, or all of a part, run by itself from the next plan on."""
+        if isinstance(error, _NodeError):
+            self.host.add(error.node)
+            what = f"{_name(error.node)} runs outside of the compiled program: {error.cause}"
+        else:
+            self.host.update(part.nodes)
+            what = f"a {self.kind} graph of {len(part.nodes)} operators runs without being compiled: {error}"
+        warnings.warn(f"torch.compile: {what}", RuntimeWarning, stacklevel=2)
 
 
 def _tensor_on_tpu(node):

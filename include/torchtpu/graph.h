@@ -46,14 +46,14 @@ typedef struct tt_graph_results {
 TT_MUST_USE tt_status *tt_graph_run(tt_graph *graph, const tt_graph_call *call, tt_graph_results *out_results);
 void tt_graph_results_release(tt_graph_results *results);  // not the storages
 
-// Begins to record a variant for such a call on the calling thread. Gives a storage to stand for each distinct one among
-// the inputs, and for each CPU scalar (`out_storages` and `out_storage_of` have room for input_count). They are the
-// caller's, and must live until the end.
+// Begins to record a variant for such a call on the calling thread. Gives a storage to stand for each distinct one
+// among the inputs, and for each CPU scalar (`out_storages` and `out_storage_of` have room for input_count). They are
+// the caller's, and must live until the end.
 TT_MUST_USE tt_status *tt_graph_begin(tt_graph *graph, const tt_graph_call *call, tt_storage **out_storages,
                                       int32_t *out_storage_count, int32_t *out_storage_of);
 // Ends it and compiles: the results are these tensors. Also ends it when it fails.
 TT_MUST_USE tt_status *tt_graph_end(const tt_tensor *results, int32_t count);
-void tt_graph_abort(void);        // ends it without a variant; nothing if there is none
+void tt_graph_abort(void);         // ends it without a variant; nothing if there is none
 bool tt_graph_is_capturing(void);  // the calling thread
 
 #pragma GCC visibility pop

@@ -17,8 +17,8 @@ tt_status *tt_capture_begin(tt_engine *engine, tt_capture **out_capture) {
     return no_memory();
   }
   capture->engine = engine;
-  capture->no_data = tt_error(TT_ERR_RUNTIME,
-                              "a tensor was read while the graph that computes it is captured: it has no data yet");
+  capture->no_data =
+      tt_error(TT_ERR_RUNTIME, "a tensor was read while the graph that computes it is captured: it has no data yet");
   *out_capture = tt_capturing = capture;
   return NULL;
 }
@@ -95,8 +95,8 @@ static tt_step *add_step(tt_capture *capture, tt_record *record) {
   if (!step || !values || !literals || !sources) {
     return NULL;
   }
-  *step = (tt_step){.record = record, .inputs = values, .outputs = values + params, .literals = literals,
-                    .sources = sources};
+  *step = (tt_step){
+      .record = record, .inputs = values, .outputs = values + params, .literals = literals, .sources = sources};
   atomic_fetch_add_explicit(&record->refs, 1, memory_order_relaxed);
   capture->steps[capture->count++] = step;
   return step;

@@ -1,7 +1,7 @@
 // Capture: what a thread calls is recorded instead of run, to become one program.
 //
-// While a thread captures, the storages that it makes are phantoms and so are their values: they have a shape and no data.
-// Records are built and not compiled. The capture keeps what it recorded until it is freed.
+// While a thread captures, the storages that it makes are phantoms and so are their values: they have a shape and no
+// data. Records are built and not compiled. The capture keeps what it recorded until it is freed.
 #ifndef TORCHTPU_EAGER_CAPTURE_H
 #define TORCHTPU_EAGER_CAPTURE_H
 

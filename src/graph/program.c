@@ -245,8 +245,14 @@ static tt_status *make_stretch(builder *b, tt_stretch *stretch) {
       }
     }
   }
-  *stretch = (tt_stretch){.count = capture->count, .live_count = b->live_count, .records = records, .sources = sources,
-                          .live = b->live, .labels = labels, .literals = literals, .alias = b->alias};
+  *stretch = (tt_stretch){.count = capture->count,
+                          .live_count = b->live_count,
+                          .records = records,
+                          .sources = sources,
+                          .live = b->live,
+                          .labels = labels,
+                          .literals = literals,
+                          .alias = b->alias};
   return NULL;
 }
 
@@ -256,8 +262,8 @@ static tt_status *zeros(tt_engine *engine, const tt_param *param, tt_source *out
   if (!bytes) {
     return no_memory();
   }
-  tt_status *status = tt_value_from_host(engine, bytes, (tt_dtype)param->dtype, (int64_t[]){param->index}, 1,
-                                         &out->constant);
+  tt_status *status =
+      tt_value_from_host(engine, bytes, (tt_dtype)param->dtype, (int64_t[]){param->index}, 1, &out->constant);
   free(bytes);
   TT_TRY(status);
   atomic_fetch_add(&out->constant->owners, 1);
@@ -288,7 +294,8 @@ static tt_status *list_sources(builder *b) {
       output->dtype = (uint8_t)value->dtype;
       output->rank = value->shape.rank;
       output->nbytes = value->nbytes;
-      output->dims = tt_arena_copy(&l->arena, value->dims, sizeof *value->dims * (size_t)(output->rank ? output->rank : 1));
+      output->dims =
+          tt_arena_copy(&l->arena, value->dims, sizeof *value->dims * (size_t)(output->rank ? output->rank : 1));
       if (!output->dims) {
         return no_memory();
       }

@@ -51,9 +51,8 @@ c10::Storage make_storage(tt_storage *storage) {
 
 at::Tensor view_of(const c10::Storage &storage, c10::ScalarType type, c10::IntArrayRef sizes, c10::IntArrayRef strides,
                    int64_t offset) {
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage),
-                                                         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                                         c10::scalarTypeToTypeMeta(type));
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(type));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
   return tensor;
 }
