@@ -14,6 +14,8 @@ def tpu(graph, example_inputs, *, mode=None, options=None, **kwargs):
 
 def install():
     when_imported("torch._dynamo.backends.registry", _register)
+    # torch.tpu's functions speak to the C library: they run, and are not traced.
+    when_imported("torch._dynamo.trace_rules", lambda rules: rules.add("torch_tpu.tpu"))
 
 
 def _register(registry):

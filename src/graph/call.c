@@ -42,8 +42,10 @@ void tt_graph_state_free(tt_graph_state *s) { free(s->heap); }
 static inline void put(tt_graph_state *s, uint64_t word) { s->words[s->word_count++] = word; }
 
 static void put_all(tt_graph_state *s, const int64_t *values, int32_t count) {
-  memcpy(s->words + s->word_count, values, sizeof *values * (size_t)count);
-  s->word_count += count;
+  if (count) {
+    memcpy(s->words + s->word_count, values, sizeof *values * (size_t)count);
+    s->word_count += count;
+  }
 }
 
 static tt_status *put_input(tt_graph_state *s, int32_t i) {

@@ -47,6 +47,15 @@ struct tt_graph {
   tt_program *first;
 };
 
+// A copy of dims, of which there may be none. NULL when memory is gone.
+static inline int64_t *tt_graph_copy_dims(tt_arena *arena, const int64_t *dims, int32_t count) {
+  int64_t *copy = tt_arena_alloc(arena, sizeof *copy * (size_t)(count + 1));
+  for (int32_t i = 0; copy && i < count; i++) {
+    copy[i] = dims[i];
+  }
+  return copy;
+}
+
 // ---- call.c ----
 // The inputs of one call, by distinct storage.
 typedef struct tt_graph_state {

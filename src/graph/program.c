@@ -135,10 +135,9 @@ static bool same_geometry(const tt_tensor *a, const tt_tensor *b) {
 
 static tt_status *describe_result(builder *b, const tt_tensor *t, tt_graph_result *out) {
   tt_arena *arena = &b->program->arena;
-  const size_t size = sizeof(int64_t) * (size_t)(t->ndim ? t->ndim : 1);
   *out = (tt_graph_result){.storage = -1, .input = -1, .dtype = t->dtype, .ndim = t->ndim, .offset = t->offset};
-  out->sizes = tt_arena_copy(arena, t->ndim ? (const void *)t->sizes : (const void *)&t->offset, size);
-  out->strides = tt_arena_copy(arena, t->ndim ? (const void *)t->strides : (const void *)&t->offset, size);
+  out->sizes = tt_graph_copy_dims(arena, t->sizes, t->ndim);
+  out->strides = tt_graph_copy_dims(arena, t->strides, t->ndim);
   if (!out->sizes || !out->strides) {
     return no_memory();
   }
@@ -294,8 +293,7 @@ static tt_status *list_sources(builder *b) {
       output->dtype = (uint8_t)value->dtype;
       output->rank = value->shape.rank;
       output->nbytes = value->nbytes;
-      output->dims =
-          tt_arena_copy(&l->arena, value->dims, sizeof *value->dims * (size_t)(output->rank ? output->rank : 1));
+      output->dims = tt_graph_copy_dims(&l->arena, value->dims, output->rank);
       if (!output->dims) {
         return no_memory();
       }

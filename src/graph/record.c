@@ -54,9 +54,8 @@ bool tt_graph_is_capturing(void) { return tt_capturing != NULL; }
 // ---- the beginning ----
 // Sizes and strides of an input, which are the caller's.
 static bool keep_geometry(tt_recording *r, tt_tensor *t) {
-  const size_t size = sizeof(int64_t) * (size_t)t->ndim;
-  t->sizes = tt_arena_copy(&r->arena, t->sizes, size ? size : 1);
-  t->strides = tt_arena_copy(&r->arena, t->strides, size ? size : 1);
+  t->sizes = tt_graph_copy_dims(&r->arena, t->sizes, t->ndim);
+  t->strides = tt_graph_copy_dims(&r->arena, t->strides, t->ndim);
   return t->sizes && t->strides;
 }
 
@@ -122,8 +121,7 @@ static tt_status *read_slots(tt_graph *graph, tt_graph_state *s, tt_recording **
     if (!s->slots[i]) {
       blanks[i] = (blank){tt_dtype_size((tt_dtype)t->dtype), (tt_dtype)t->dtype, 0, NULL};
     } else if (value) {
-      const int64_t *dims =
-          tt_arena_copy(&r->arena, value->dims, sizeof *dims * (size_t)(value->shape.rank ? value->shape.rank : 1));
+      const int64_t *dims = tt_graph_copy_dims(&r->arena, value->dims, value->shape.rank);
       if (!dims) {
         return no_memory();
       }
