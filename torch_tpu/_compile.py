@@ -1,6 +1,6 @@
 """torch.compile on tpu: a graph of Dynamo becomes a forward and a backward graph, and each of them one program.
 
-A graph is recorded when it is first called, by running its operators on stand-ins for its inputs. An operator that can't
+A graph is recorded when it is first called, by running its operators on stand-ins for its inputs. One that can't
 be recorded, because it has no rule, reads a value or lives on the CPU, runs by itself between two programs.
 """
 

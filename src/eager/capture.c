@@ -19,11 +19,22 @@ tt_status *tt_capture_begin(tt_engine *engine, tt_capture **out_capture) {
   capture->engine = engine;
   capture->no_data =
       tt_error(TT_ERR_RUNTIME, "a tensor was read while the graph that computes it is captured: it has no data yet");
+  tt_generator_get(tt_default_generator(engine->device), &capture->seed, &capture->offset);
   *out_capture = tt_capturing = capture;
   return NULL;
 }
 
-void tt_capture_stop(void) { tt_capturing = NULL; }
+void tt_capture_stop(void) {
+  tt_capture *capture = tt_capturing;
+  if (capture) {
+    tt_generator *generator = tt_default_generator(capture->engine->device);
+    uint64_t seed, offset;
+    tt_generator_get(generator, &seed, &offset);
+    capture->taken = offset - capture->offset;
+    tt_generator_set(generator, capture->seed, capture->offset);
+    tt_capturing = NULL;
+  }
+}
 
 static void free_step(tt_step *step) {
   for (int32_t i = 0; i < step->input_count; i++) {
@@ -112,8 +123,15 @@ static tt_status *add_literal(const tt_call_state *s, tt_step *step, const tt_pa
       s->args[l->generator_arg].u.generator != tt_default_generator(s->engine->device)) {
     return tt_error(TT_ERR_NOT_IMPLEMENTED, "a graph can't be captured with a generator of its own");
   }
+  // The generator is really used, so that what sets it back, to compute something twice, is recorded as that.
+  uint64_t state[2];
+  tt_generator_take(tt_default_generator(s->engine->device), l->random_elements, state);
+  if (state[0] != tt_capturing->seed) {
+    return tt_error(TT_ERR_NOT_IMPLEMENTED, "a graph that is captured can't seed the generator");
+  }
+  state[1] -= tt_capturing->offset;
   *literal = (tt_literal){.dtype = TT_U64, .random = true};
-  memcpy(literal->bytes, &l->random_elements, sizeof l->random_elements);
+  memcpy(literal->bytes, &state[1], sizeof state[1]);
   return NULL;
 }
 

@@ -11,9 +11,11 @@ typedef struct tt_capture {
   tt_engine *engine;
   tt_arena arena;
   tt_op_cache records;
-  tt_step **steps;  // their literals that are random hold how many counters they take, in the first 8 bytes
+  tt_step **steps;  // their literals that are random hold how far from `offset` they begin, in the first 8 bytes
   int32_t count, capacity;
   tt_status *no_data;  // what readers of its values are told
+  // The default generator's when it began, to which it goes back; and how far the recorded calls took it.
+  uint64_t seed, offset, taken;
 } tt_capture;
 
 // The calling thread's, or NULL.

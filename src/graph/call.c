@@ -124,21 +124,17 @@ static tt_status *slot_value(const tt_graph_state *s, int32_t slot, tt_dtype dty
   return tt_literal_value(s->engine, &literal, out_value);
 }
 
-// Seeds and offsets, which the random operators take one after the other as they would one by one.
+// Seeds and offsets: those that the random operators would take one by one.
 static tt_status *random_value(const tt_graph_state *s, const tt_program *program, tt_value **out_value) {
   uint64_t *words = malloc(sizeof *words * 2 * (size_t)program->random_count);
   if (!words) {
     return no_memory();
   }
-  uint64_t total = 0, state[2];
-  for (int32_t i = 0; i < program->random_count; i++) {
-    total += program->random[i];
-  }
-  tt_generator_take(tt_default_generator(s->engine->device), total, state);
+  uint64_t state[2];
+  tt_generator_take(tt_default_generator(s->engine->device), program->taken, state);
   for (int32_t i = 0; i < program->random_count; i++) {
     words[2 * i] = state[0];
-    words[2 * i + 1] = state[1];
-    state[1] += program->random[i];
+    words[2 * i + 1] = state[1] + program->random[i];
   }
   tt_status *status =
       tt_value_from_host(s->engine, words, TT_U64, (int64_t[]){2 * program->random_count}, 1, out_value);

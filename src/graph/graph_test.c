@@ -1,6 +1,6 @@
 // Graphs on the fake plugin: what is recorded, what runs, whose memory it takes, and what refuses.
-#include "support/eager.h"
 #include "torchtpu/graph.h"
+#include "support/eager.h"
 
 static fake_control fake;
 static void start(void) { fake = eager_start(2); }
@@ -298,5 +298,5 @@ static void test_failures(void) {
   eager_check_empty(&fake);
 }
 
-TEST_MAIN(TEST(test_one_program), TEST(test_donation), TEST(test_scalars_of_the_host), TEST(test_results_over_inputs), TEST(test_refusals),
-          TEST(test_failures))
+TEST_MAIN(TEST(test_one_program), TEST(test_donation), TEST(test_scalars_of_the_host), TEST(test_results_over_inputs),
+          TEST(test_refusals), TEST(test_failures))

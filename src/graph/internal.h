@@ -38,8 +38,9 @@ typedef struct tt_program {
   int32_t final_count, new_count;
   tt_graph_result *results;
   int32_t result_count;
-  uint64_t *random;  // how many counters each random operator takes
+  uint64_t *random;  // how far behind the generator's offset each random operator begins
   int32_t random_count;
+  uint64_t taken;  // counters of the generator that a call takes
 } tt_program;
 
 struct tt_graph {

@@ -237,6 +237,7 @@ static tt_status *make_stretch(builder *b, tt_stretch *stretch) {
     return no_memory();
   }
   b->program->random_count = 0;
+  b->program->taken = capture->taken;
   for (int32_t i = 0; i < capture->count; i++) {
     for (int32_t k = 0; k < capture->steps[i]->literal_count; k++) {
       if (literals[i][k].random) {
