@@ -1,9 +1,9 @@
 """torch.tpu.compile_step: a training step, forward, backward and optimizer, as one program.
 
-The step is recorded by running it once in Python while the tensors it works on (parameters, buffers, the optimizer's state,
-the batch) have stand-ins for their data. From then on a step is one call of the program. What Python decided on the way
-is part of the key that a program is found by; what is not in the key and changes all the same is refused when the step is
-recorded.
+The step is recorded by running it once in Python while the tensors it works on (parameters, buffers, the optimizer's
+state, the batch) have stand-ins for their data. From then on a step is one call of the program. What Python decided on
+the way is part of the key that a program is found by; what is not in the key and changes all the same is refused when
+the step is recorded.
 """
 
 import contextlib
