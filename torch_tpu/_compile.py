@@ -29,6 +29,7 @@ def compile_graph(graph, example_inputs, mode=None, options=None):
         bw_compiler=functools.partial(_compile, "backward"),
         inference_compiler=functools.partial(_compile, "inference"),
         partition_fn=min_cut_rematerialization_partition,
+        decompositions={torch.ops.aten.index_put.default: _put_by_mask},
         keep_inference_input_mutations=True,
     )
     return compiler(graph, example_inputs)
@@ -50,6 +51,18 @@ def _compile(kind, graph, example_inputs):
     run = Graph(graph, kind)
     run._boxed_call = True
     return run
+
+
+def _put_by_mask(self, indices, values, accumulate=False):
+    """x[mask] = number, which needs no positions; other forms stay as they are."""
+    masks = [x for x in indices if x is not None]
+    if accumulate or len(masks) != 1 or masks[0].dtype != torch.bool or values.dim() != 0:
+        return NotImplemented
+    mask, before = masks[0], next(i for i, x in enumerate(indices) if x is not None)
+    after = self.dim() - before - mask.dim()
+    if tuple(mask.shape) != tuple(self.shape[before : before + mask.dim()]) or mask.dim() == 0:
+        return NotImplemented
+    return torch.where(mask.reshape(*mask.shape, *(1,) * after), values.to(self.device), self)
 
 
 # ---- nodes ----
@@ -76,6 +89,10 @@ def _name(node):
     return str(target) if isinstance(target, torch._ops.OpOverload) else getattr(target, "__name__", str(target))
 
 
+# They put another state into the generator, which only Python sees.
+_ALONE = ("graphsafe_run_with_rng_state", "run_with_rng_state", "run_and_save_rng_state")
+
+
 class _NodeError(Exception):
     def __init__(self, node, cause):
         super().__init__(node, cause)
@@ -94,6 +111,8 @@ class Part:
         self.nodes, self.inputs, self.outputs, self.constants = nodes, inputs, outputs, constants
         self.handle = _ops.create_graph(name)
         weakref.finalize(self, _ops.free_graph, self.handle).atexit = False
+        self.geometries = {}  # offsets of the inputs that it was recorded for
+        self.copied = set()  # inputs whose offset varies: copies of them are one program for all
         self.extras = {}  # results that are no tensors, by the numbers that they follow from
         self.plain = True  # tensors come in, tensors go out
         self.tensor_at = []
@@ -108,16 +127,39 @@ class Part:
         if self.plain:
             results, found = run(self.handle, args, ())
             if not found:
+                if self.note_offsets(args):
+                    return self(args)
                 self.record(args, args, ())
                 results, found = run(self.handle, args, ())
             return results
-        tensors = [args[i] for i in self.tensor_at]
+        tensors = [args[i].clone() if i in self.copied else args[i] for i in self.tensor_at]
         numbers = _numbers(args)
         results, found = run(self.handle, tensors, numbers)
         if not found or (numbers not in self.extras):
+            if self.note_offsets(tensors):
+                return self(args)
             self.record(args, tensors, numbers)
             results, found = run(self.handle, tensors, numbers)
         return self.merge(results, numbers)
+
+    def note_offsets(self, tensors):
+        """Whether there is an input that has to be copied from now on, since only its offset is new."""
+        offsets = [x.storage_offset() for x in tensors]
+        known = self.geometries.setdefault(tuple((x.shape, x.stride(), x.dtype) for x in tensors), offsets)
+        vary = {self.tensor_at[k] for k, (a, b) in enumerate(zip(known, offsets)) if a != b}
+        vary -= self.copied | self.written()
+        self.copied |= vary
+        self.plain = self.plain and not self.copied
+        return bool(vary)
+
+    def written(self):
+        """Inputs that the nodes write to."""
+        written = set()
+        for node in self.nodes:
+            schema = getattr(node.target, "_schema", None)
+            if schema is not None and schema.is_mutable:
+                written.update(node.all_input_nodes)
+        return {i for i, node in enumerate(self.inputs) if node in written}
 
     def merge(self, results, numbers):
         extras = self.extras[numbers]
@@ -234,7 +276,7 @@ class Graph:
         return True
 
     def runs_on_host(self, node):
-        if node in self.host or any(map(_is_host_tensor, _values(node))):
+        if node in self.host or _name(node) in _ALONE or any(map(_is_host_tensor, _values(node))):
             return True
         if node.target is operator.getitem:
             return node.args[0] in self.host

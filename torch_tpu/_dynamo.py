@@ -19,6 +19,10 @@ def install():
 
 
 def _register(registry):
+    from torch._functorch._aot_autograd import utils
+
+    if hasattr(utils, "register_graphsafe_rng_device_type"):
+        utils.register_graphsafe_rng_device_type("tpu")  # checkpointing with dropout
     if "tpu" not in registry._COMPILER_FNS:
         registry.register_backend(tpu, name="tpu")
     # Where PyTorch has it, torch.compile(model) alone comes here too.

@@ -441,3 +441,123 @@ def test_registered():
     with torch.no_grad():
         model(x)
         assert torch.tpu.counters()["compiles"] == before + 1
+
+
+def test_other_devices_go_to_inductor(monkeypatch):
+    seen = []
+
+    class Wrapper:
+        def __init__(self, *settings):
+            seen.append(settings)
+
+        def __call__(self, graph, example_inputs):
+            return graph.forward
+
+    monkeypatch.setattr(torch, "_TorchCompileInductorWrapper", Wrapper)
+    for options in ({}, {"mode": "reduce-overhead"}, {"options": {"epilogue_fusion": False}}):
+        torch._dynamo.reset()
+        x = torch.randn(3)
+        assert torch.equal(torch.compile(lambda x: x + 1, **options)(x), x + 1)
+    assert seen == [
+        ("default", None, None),
+        ("reduce-overhead", None, None),
+        ("default", {"epilogue_fusion": False}, None),
+    ]
+
+
+def test_unknown_options():
+    with pytest.raises(Exception, match="no option 'nonsense'"):
+        torch.compile(lambda x: x + 1, backend="tpu", options={"nonsense": 1})(rand(3))
+
+
+# ---- keys ----
+def test_offsets_share_a_program():
+    base = rand(20, 4)
+    run = compiled(lambda x, y: x * 2 + y)
+    before = None
+    for i in range(8):
+        tree_equal(run(base[i], base[2 * i]), base[i] * 2 + base[2 * i])
+        if i == 2:
+            before = torch.tpu.compile_count()
+    assert torch.tpu.compile_count() == before
+
+
+def test_mask_writes_are_compiled():
+    def fill(x, mask, rows):
+        x = x.clone()
+        x[mask] = 0.5
+        x[rows] = 3
+        x[:, mask[0]] = -1
+        return x
+
+    check(fill, rand(3, 4), rand(3, 4) > 0, torch.tensor([True, False, True]).to("tpu"))
+
+
+# ---- other users of graphs ----
+def test_checkpoint_with_dropout():
+    from torch.utils.checkpoint import checkpoint
+
+    x = rand(100).requires_grad_()
+    run = torch.compile(
+        lambda x: checkpoint(lambda x: F.dropout(x.exp(), 0.5).sin(), x, use_reentrant=False), backend="tpu"
+    )
+    kept = []
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of PyTorch
+            y = run(x)
+            (x.grad,) = torch.autograd.grad(y.sum(), x)
+        kept.append(y.detach() != 0)
+        assert torch.equal(kept[-1], x.grad != 0) and 20 < kept[-1].sum() < 80
+    assert not torch.equal(*kept)
+
+
+def test_compiled_optimizer():
+    params = [nn.Parameter(rand(3)) for _ in range(2)]
+    twins = [nn.Parameter(p.detach().clone()) for p in params]
+    ours, theirs = (torch.optim.AdamW(p, lr=torch.tensor(0.1), capturable=True, foreach=True) for p in (params, twins))
+    run = torch.compile(ours.step, backend="tpu")
+    for _ in range(3):
+        for p, t in zip(params, twins):
+            p.grad = p.detach() * 2
+            t.grad = t.detach() * 2
+        run()
+        theirs.step()
+    for p, t in zip(params, twins):
+        torch.testing.assert_close(p.cpu(), t.cpu(), rtol=1e-5, atol=1e-6)
+
+
+def test_threads():
+    from concurrent.futures import ThreadPoolExecutor
+
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).to("tpu")
+    with torch.no_grad():
+        run = compiled(model, dynamic=False)
+        inputs = [rand(n, 4) for n in (1, 2, 3, 4)] * 4
+        expected = [model(x).cpu() for x in inputs]
+
+        def work(x):
+            with torch.no_grad():
+                return run(x).cpu()
+
+        with ThreadPoolExecutor(4) as pool:
+            actual = list(pool.map(work, inputs))
+    torch.testing.assert_close(actual, expected)
+
+
+def test_second_process_compiles_nothing(run_python, tmp_path):
+    code = """
+        import torch, torch.nn as nn
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 2)).to("tpu")
+        run = torch.compile(model, fullgraph=True)
+        torch.tpu.synchronize()
+        x = torch.randn(3, 4).to("tpu")
+        before = torch.tpu.compile_count()
+        run(x).sum().backward()
+        print(torch.tpu.compile_count() - before, model[0].weight.grad.sum().item())
+    """
+    settings = {"TORCH_TPU_CACHE": None, "TORCH_TPU_CACHE_DIR": tmp_path / "cache"}
+    first, second = (run_python(code, **settings).stdout.split() for _ in range(2))
+    assert int(first[0]) >= 2 and int(second[0]) == 0
+    assert first[1] == second[1]
