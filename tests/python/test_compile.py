@@ -73,6 +73,7 @@ def test_one_program_a_graph():
     run, x = compiled(model), rand(3, 4)
     with torch.no_grad():
         run(x)
+        torch.tpu.synchronize()
         before = torch.tpu.counters()["executions"]
         y = run(x)
         torch.tpu.synchronize()

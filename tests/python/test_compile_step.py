@@ -152,6 +152,7 @@ def test_new_keys():
     counts = []
 
     def run(*batch):
+        torch.tpu.wait_for_compiles()
         before = torch.tpu.compile_count()
         loss, more = step(*batch)
         counts.append(torch.tpu.compile_count() - before)
