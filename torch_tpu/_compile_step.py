@@ -36,6 +36,8 @@ class CompiledStep:
         rest = tuple(None if isinstance(x, torch.Tensor) else x for x in leaves)
         optimizer = self.optimizer
         held = [home[name] for home, name in self.homes if home[name] is not None]
+        grads = tuple([x.requires_grad for x in held])
+        of_model = len(held)
         held += [x for state in optimizer.state.values() for x in state.values() if isinstance(x, torch.Tensor)]
         held += [group["lr"] for group in optimizer.param_groups if isinstance(group["lr"], torch.Tensor)]
         key = (
@@ -44,7 +46,7 @@ class CompiledStep:
             tuple([(x.shape, x.dtype, x.requires_grad) for x in batch]),
             len(held),
             tuple([module.training for module in self.modules]),
-            tuple([x.requires_grad for x in held]),
+            grads,
             tuple([_settings(group, self.static_rates) for group in optimizer.param_groups]),
             _autocast(),
         )
@@ -53,6 +55,7 @@ class CompiledStep:
             program = _Program(self, leaves, spec)
         try:
             result = program.run(held, batch)
+            torch.autograd.graph.increment_version(held[:of_model])
         except _Again:
             return self(*args, **kwargs)
         self.programs[key] = program
@@ -138,7 +141,6 @@ class _Program:
         if not found:
             self.record(held, batch, rates)
             results, found = _ops.run_graph.default(self.handle, inputs, ())
-        torch.autograd.graph.increment_version(self.written(held))
         for (home, name), tensor in zip(self.born, results[len(results) - len(self.born) :]):
             home[name] = tensor
         return pytree.tree_unflatten([results[x] if kind else x for kind, x in self.returned], self.returned_spec)
@@ -147,9 +149,6 @@ class _Program:
         """Learning rates, as scalars that the program takes."""
         groups = self.step.optimizer.param_groups
         return [torch.tensor(g["lr"], dtype=torch.float32) for g in groups if not isinstance(g["lr"], torch.Tensor)]
-
-    def written(self, held):
-        return [x for x in held if not x.is_inference()]
 
     # ---- recording ----
     def record(self, held, batch, rates):
@@ -260,11 +259,14 @@ class _Snapshot:
         self.grads = [p.grad for p in self.parameters]
         self.states = {p: dict(state) for p, state in step.optimizer.state.items()}
         self.homes = [(home, dict(home)) for m in step.modules for home in (m._parameters, m._buffers)]
+        # What a module keeps for later steps beside them: a cache, say.
+        self.attributes = [(m.__dict__, dict(m.__dict__)) for m in step.modules]
 
     def places(self):
         for p, state in self.optimizer.state.items():
             yield state, self.states.get(p, {})
         yield from self.homes
+        yield from self.attributes
 
     def new_tensors(self):
         """Where a tensor is that wasn't there before."""
@@ -276,7 +278,8 @@ class _Snapshot:
         ]
 
     def check_numbers(self):
-        for state, old in self.places():
+        for p, state in self.optimizer.state.items():
+            old = self.states.get(p, {})
             for name, value in state.items():
                 if not isinstance(value, torch.Tensor) and name in old and old[name] != value:
                     raise RuntimeError(
@@ -296,6 +299,12 @@ class _Snapshot:
         for home, old in self.homes:
             home.clear()
             home.update(old)
+        for home, old in self.attributes:
+            for name, value in list(home.items()):
+                if isinstance(value, torch.Tensor) and value is not old.get(name):
+                    home.pop(name)
+                    if name in old:
+                        home[name] = old[name]
 
 
 @contextlib.contextmanager

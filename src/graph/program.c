@@ -92,7 +92,8 @@ static tt_status *find_source(builder *b, tt_value *value, tt_source *out) {
     }
     *out = (tt_source){TT_SOURCE_OUTPUT, b->live_of[number], NULL};
   } else if (value->error) {
-    return tt_error(TT_ERR_INTERNAL, "a result of a graph comes from another one's capture");
+    return tt_error(TT_ERR_RUNTIME,
+                    "a graph uses a tensor that was made while another one was captured: it has no data");
   } else {
     *out = (tt_source){TT_SOURCE_CONSTANT, -1, value};
     tt_value_ref(value);

@@ -207,3 +207,23 @@ def test_refuses():
     torch.testing.assert_close(state_of(model), before, rtol=0, atol=0)
     assert all(not state for state in optimizer.state.values())
     eager(model, optimizer, [data])
+
+
+def test_module_keeps_a_tensor():
+    class Caching(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 4)
+            self.table = None
+
+        def forward(self, x):
+            if self.table is None or self.table.shape != x.shape:
+                self.table = torch.ones_like(x) * 2
+            return self.layer(x * self.table)
+
+    model = Caching().to("tpu")
+    step = torch.tpu.compile_step(model, OPTIMIZERS["SGD"](model.parameters()), loss_of)
+    for _ in range(2):
+        for batch in batches(2) + batches(1, size=3):
+            step(*batch)
+            assert (model.table == 2).all() and model.table.shape == batch[0].shape
