@@ -1,5 +1,6 @@
 // Compiled graphs: the operators that run one and that record one.
 #include <c10/util/SmallVector.h>
+#include <dlfcn.h>
 #include <torch/library.h>
 
 #include <vector>
@@ -14,6 +15,30 @@ using torch::jit::Stack;
 
 // Keeps the stand-ins alive while the thread records.
 thread_local std::vector<at::Tensor> t_stand_ins;
+
+// The interpreter's lock, where there is an interpreter: dropping a tensor that Python holds takes it, each time anew
+// unless the thread has it. The two functions have been the same in all versions.
+class PythonLock {
+ public:
+  PythonLock() : state_(kEnsure && kRelease && kIsInitialized && kIsInitialized() ? kEnsure() : -1) {}
+  ~PythonLock() {
+    if (state_ >= 0) {
+      kRelease(state_);
+    }
+  }
+  PythonLock(const PythonLock &) = delete;
+  PythonLock &operator=(const PythonLock &) = delete;
+
+ private:
+  template <typename Function>
+  static Function *find(const char *name) {
+    return reinterpret_cast<Function *>(dlsym(RTLD_DEFAULT, name));
+  }
+  inline static int (*const kEnsure)() = find<int()>("PyGILState_Ensure");
+  inline static void (*const kRelease)(int) = find<void(int)>("PyGILState_Release");
+  inline static int (*const kIsInitialized)() = find<int()>("Py_IsInitialized");
+  int state_;
+};
 
 tt_graph *graph_of(int64_t handle) { return reinterpret_cast<tt_graph *>(static_cast<intptr_t>(handle)); }
 
@@ -86,7 +111,10 @@ void run_graph(const c10::OperatorHandle &, Stack *stack) {
   auto list = take_results(arguments, results);
   tt_graph_results_release(&results);
   const bool found = results.found;
-  stack->resize(stack->size() - 3);
+  {
+    PythonLock lock;
+    stack->resize(stack->size() - 3);
+  }
   stack->emplace_back(std::move(list));
   stack->emplace_back(found);
 }
