@@ -113,7 +113,7 @@ class Part:
         weakref.finalize(self, _ops.free_graph, self.handle).atexit = False
         self.geometries = {}  # offsets of the inputs that it was recorded for
         self.copied = set()  # inputs whose offset varies: copies of them are one program for all
-        self.extras = {}  # results that are no tensors, by the numbers that they follow from
+        self.extras = {}  # results that are no tensors, by what they follow from
         self.plain = True  # tensors come in, tensors go out
         self.tensor_at = []
         for i, node in enumerate(inputs):
@@ -134,13 +134,14 @@ class Part:
             return results
         tensors = [args[i].clone() if i in self.copied else args[i] for i in self.tensor_at]
         numbers = _numbers(args)
+        key = numbers, tuple([x.shape for x in tensors])
         results, found = run(self.handle, tensors, numbers)
-        if not found or (numbers not in self.extras):
+        if not found or key not in self.extras:
             if self.note_offsets(tensors):
                 return self(args)
             self.record(args, tensors, numbers)
             results, found = run(self.handle, tensors, numbers)
-        return self.merge(results, numbers)
+        return self.merge(results, self.extras[key])
 
     def note_offsets(self, tensors):
         """Whether there is an input that has to be copied from now on, since only its offset is new."""
@@ -161,8 +162,8 @@ class Part:
                 written.update(node.all_input_nodes)
         return {i for i, node in enumerate(self.inputs) if node in written}
 
-    def merge(self, results, numbers):
-        extras = self.extras[numbers]
+    @staticmethod
+    def merge(results, extras):
         if extras is None:
             return results
         next_result = iter(results)
@@ -186,7 +187,7 @@ class Part:
             extras = None
         else:
             self.plain = False
-        self.extras[numbers] = extras
+        self.extras[numbers, tuple([x.shape for x in tensors])] = extras
 
     def replay(self, args, stand_ins):
         values = dict(self.constants)
@@ -317,6 +318,8 @@ class Graph:
             return None
         if any(n in self.placeholders and not _tensor_on_tpu(n) for n in results):
             return None
+        if any(_is_host_tensor(v) and v.dim() > 0 for n in self.placeholders for v in _values(n)):
+            return None
         if not all(isinstance(n, torch.fx.Node) for n in results):
             results = [n for n in results if isinstance(n, torch.fx.Node)]
             self.blanks = [(isinstance(n, torch.fx.Node), n) for n in self.result]
@@ -361,10 +364,14 @@ class Graph:
                 values[step] = _call(step, values)
             for node in drops:
                 values.pop(node, None)
-        results = torch.fx.node.map_arg(self.result, values.__getitem__)
+        results = torch.fx.node.map_arg(self.result, self.result_from(values))
         if stale:
             self.plan()
         return list(results) if isinstance(results, (list, tuple)) else results
+
+    def result_from(self, values):
+        """What a node gives as a result: of a constant a copy, which its owner may write to."""
+        return lambda node: values[node].clone() if node in self.constants else values[node]
 
     def give_up(self, part, error):
         """Has a node, or all of a part, run by itself from the next plan on."""

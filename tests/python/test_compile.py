@@ -562,3 +562,18 @@ def test_second_process_compiles_nothing(run_python, tmp_path):
     first, second = (run_python(code, **settings).stdout.split() for _ in range(2))
     assert int(first[0]) >= 2 and int(second[0]) == 0
     assert first[1] == second[1]
+
+
+def test_constant_results_are_copies():
+    run = compiled(lambda x: (torch.tensor([1.0, 2.0]), x + 1))
+    for _ in range(2):
+        y, _ = run(rand(2))
+        assert y.tolist() == [1, 2]
+        y.zero_()
+
+
+def test_sizes_as_results():
+    run = compiled(lambda x: (x.sum(), x.shape[0], x.shape[0] * x.shape[1]), dynamic=True)
+    for shape in ((3, 4), (5, 4), (3, 4), (3, 7)):
+        _, rows, count = run(rand(*shape))
+        assert (rows, count) == (shape[0], shape[0] * shape[1])
