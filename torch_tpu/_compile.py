@@ -130,7 +130,7 @@ class Part:
                 if self.note_offsets(args):
                     return self(args)
                 self.record(args, args, ())
-                results, found = run(self.handle, args, ())
+                return self(args)
             return results
         tensors = [args[i].clone() if i in self.copied else args[i] for i in self.tensor_at]
         numbers = _numbers(args)
@@ -273,7 +273,8 @@ class Graph:
             return False
         if torch.Tag.nondeterministic_seeded in target.tags:
             return False
-        self.constants[node] = _call(node, self.constants)
+        with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():  # a compiler runs with fake tensors
+            self.constants[node] = _call(node, self.constants)
         return True
 
     def runs_on_host(self, node):
@@ -290,7 +291,7 @@ class Graph:
 
     def link(self):
         """Makes parts of lists of nodes: what each takes and gives, and when values are done with."""
-        last_use, results = {}, set(pytree.tree_leaves(self.result))
+        last_use, results = {}, set(self.nodes[-1].all_input_nodes)
         for i, step in enumerate(self.steps):
             for node in step if isinstance(step, list) else [step]:
                 for source in node.all_input_nodes:

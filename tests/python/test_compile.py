@@ -577,3 +577,17 @@ def test_sizes_as_results():
     for shape in ((3, 4), (5, 4), (3, 4), (3, 7)):
         _, rows, count = run(rand(*shape))
         assert (rows, count) == (shape[0], shape[0] * shape[1])
+
+
+def test_backward_through_what_is_not_recorded():
+    torch._dynamo.config.capture_dynamic_output_shape_ops = True
+    try:
+        x, mask = rand(3, 4).requires_grad_(), rand(3, 4) > 0
+        run = compiled(lambda x, mask: (x * 2).masked_select(mask) * 3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(2):
+                (grad,) = torch.autograd.grad(run(x, mask).sum(), x)
+                tree_equal(grad, mask * 6.0)
+    finally:
+        torch._dynamo.config.capture_dynamic_output_shape_ops = False
