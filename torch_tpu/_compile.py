@@ -123,25 +123,24 @@ class Part:
                 self.plain = False
 
     def __call__(self, args):
-        run = _ops.run_graph.default
         if self.plain:
-            results, found = run(self.handle, args, ())
-            if not found:
-                if self.note_offsets(args):
-                    return self(args)
-                self.record(args, args, ())
-                return self(args)
-            return results
-        tensors = [args[i].clone() if i in self.copied else args[i] for i in self.tensor_at]
-        numbers = _numbers(args)
-        key = numbers, tuple([x.shape for x in tensors])
-        results, found = run(self.handle, tensors, numbers)
-        if not found or key not in self.extras:
-            if self.note_offsets(tensors):
-                return self(args)
-            self.record(args, tensors, numbers)
-            results, found = run(self.handle, tensors, numbers)
-        return self.merge(results, self.extras[key])
+            results, found = _ops.run_graph.default(self.handle, args, ())
+            if found:
+                return results
+        return self.call_slowly(args)
+
+    def call_slowly(self, args):
+        """Sorts the arguments, and records a variant where there is none."""
+        for _ in range(4):
+            tensors = [args[i].clone() if i in self.copied else args[i] for i in self.tensor_at]
+            numbers = _numbers(args)
+            key = numbers, tuple([x.shape for x in tensors])
+            results, found = _ops.run_graph.default(self.handle, tensors, numbers)
+            if found and key in self.extras:
+                return self.merge(results, self.extras[key])
+            if not self.note_offsets(tensors):
+                self.extras[key] = self.record(args, tensors, numbers)
+        raise RuntimeError("torch.compile: the arguments of a graph change while it is recorded")
 
     def note_offsets(self, tensors):
         """Whether there is an input that has to be copied from now on, since only its offset is new."""
@@ -170,10 +169,10 @@ class Part:
         return [next(next_result) if is_tensor else value for is_tensor, value in extras]
 
     def record(self, args, tensors, numbers):
+        """Makes a program. Gives for each result whether it is a tensor, and else what it is; None if all are."""
         try:
             with torch.no_grad():
                 outputs = self.replay(args, _ops.begin_graph(self.handle, tensors, numbers))
-                extras = [(isinstance(x, torch.Tensor), None if isinstance(x, torch.Tensor) else x) for x in outputs]
                 results = [_settled(x) for x in outputs if isinstance(x, torch.Tensor)]
                 try:
                     _ops.end_graph(results)
@@ -183,11 +182,10 @@ class Part:
                     raise _Unrecorded(str(error)) from error
         finally:
             _ops.abort_graph()
-        if all(is_tensor for is_tensor, _ in extras):
-            extras = None
-        else:
-            self.plain = False
-        self.extras[numbers, tuple([x.shape for x in tensors])] = extras
+        if len(results) == len(outputs):
+            return None
+        self.plain = False
+        return [(True, None) if isinstance(x, torch.Tensor) else (False, x) for x in outputs]
 
     def replay(self, args, stand_ins):
         values = dict(self.constants)
@@ -273,7 +271,10 @@ class Graph:
             return False
         if torch.Tag.nondeterministic_seeded in target.tags:
             return False
-        with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():  # a compiler runs with fake tensors
+        with (
+            torch.utils._python_dispatch._disable_current_modes(),
+            torch.no_grad(),
+        ):  # a compiler runs with fake tensors
             self.constants[node] = _call(node, self.constants)
         return True
 

@@ -52,6 +52,8 @@ class CompiledStep:
         )
         program = self.programs.get(key)
         if program is None:
+            if _make_capturable(optimizer):  # a state was loaded that isn't
+                return self(*args, **kwargs)
             program = _Program(self, leaves, spec)
         try:
             result = program.run(held, batch)
@@ -63,12 +65,13 @@ class CompiledStep:
 
 
 def _make_capturable(optimizer):
-    """Has what changes at each step in tensors on the device."""
+    """Has what changes at each step in tensors on the device. Says whether something had to be changed for it."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"compile_step: expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    changed = False
     for group in optimizer.param_groups:
-        if "capturable" in group:
-            group["capturable"] = True
+        if not group.get("capturable", True):
+            group["capturable"] = changed = True
         for p in group["params"]:
             if p.device.type != "tpu":
                 raise ValueError(f"compile_step: a parameter is on {p.device}; move the model to tpu first")
@@ -77,6 +80,8 @@ def _make_capturable(optimizer):
         for name, value in state.items():
             if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.dim() == 0:
                 state[name] = value.to(p.device)
+                changed = True
+    return changed
 
 
 def _initialize(optimizer):
@@ -141,6 +146,8 @@ class _Program:
         if not found:
             self.record(held, batch, rates)
             results, found = _ops.run_graph.default(self.handle, inputs, ())
+            if not found:
+                raise RuntimeError("compile_step: the arguments of a step change while it is recorded")
         for (home, name), tensor in zip(self.born, results[len(results) - len(self.born) :]):
             home[name] = tensor
         return pytree.tree_unflatten([results[x] if kind else x for kind, x in self.returned], self.returned_spec)

@@ -271,7 +271,9 @@ static tt_status *launch(const tt_graph_state *s, const tt_program *program, tt_
 
 static tt_status *run_locked(tt_graph *graph, tt_graph_state *s, tt_graph_results *out) {
   TT_TRY(tt_graph_state_key(s));
+  pthread_mutex_lock(&graph->lock);
   const tt_program *program = find_program(graph, s);
+  pthread_mutex_unlock(&graph->lock);
   if (!program) {
     return NULL;
   }

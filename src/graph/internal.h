@@ -1,4 +1,5 @@
-// The parts of a graph. Its list of variants is guarded by the engine lock of the device that it is called on.
+// The parts of a graph. Its lock guards the list of variants, and is taken under an engine lock or alone. A variant stays as
+// it is until its graph is freed.
 #ifndef TORCHTPU_GRAPH_INTERNAL_H
 #define TORCHTPU_GRAPH_INTERNAL_H
 
@@ -44,6 +45,7 @@ typedef struct tt_program {
 } tt_program;
 
 struct tt_graph {
+  pthread_mutex_t lock;
   char *name;
   tt_program *first;
 };

@@ -15,6 +15,7 @@ tt_status *tt_graph_create(const char *name, tt_graph **out_graph) {
     *out_graph = NULL;
     return no_memory();
   }
+  pthread_mutex_init(&graph->lock, NULL);
   return NULL;
 }
 
@@ -26,6 +27,7 @@ void tt_graph_free(tt_graph *graph) {
     next = program->next;
     tt_program_free(program);
   }
+  pthread_mutex_destroy(&graph->lock);
   free(graph->name);
   free(graph);
 }
@@ -195,10 +197,10 @@ tt_status *tt_graph_end(const tt_tensor *results, int32_t count) {
   tt_program *program;
   tt_status *status = tt_program_create(r, results, count, &program);
   if (!status) {
-    pthread_mutex_lock(&r->capture->engine->lock);
+    pthread_mutex_lock(&r->graph->lock);
     program->next = r->graph->first;
     r->graph->first = program;
-    pthread_mutex_unlock(&r->capture->engine->lock);
+    pthread_mutex_unlock(&r->graph->lock);
   }
   free_recording(r);
   return status;
