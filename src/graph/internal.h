@@ -1,5 +1,5 @@
-// The parts of a graph. Its lock guards the list of variants, and is taken under an engine lock or alone. A variant stays as
-// it is until its graph is freed.
+// The parts of a graph. Its lock guards the list of variants, and is taken under an engine lock or alone. A variant
+// stays as it is until its graph is freed.
 #ifndef TORCHTPU_GRAPH_INTERNAL_H
 #define TORCHTPU_GRAPH_INTERNAL_H
 
