@@ -207,7 +207,9 @@ class Part:
 
 
 def _settled(tensor):
-    """Lazy conjugation and negation are not part of what a program returns."""
+    """Lazy conjugation and negation, and zeros without memory, are nothing that a program returns."""
+    if tensor._is_zerotensor():
+        return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     return tensor.resolve_conj().resolve_neg()
 
 
