@@ -351,7 +351,9 @@ def _recording():
         compiler.set_stance("force_eager"),
     ):
         compiler._is_compiling_flag = True
+        torch.clear_autocast_cache()  # of an autocast around the step: what was cast has data or not, as the step has
         try:
             yield
         finally:
+            torch.clear_autocast_cache()
             compiler._is_compiling_flag = flag

@@ -231,3 +231,43 @@ def test_module_keeps_a_tensor():
         for batch in batches(2) + batches(1, size=3):
             step(*batch)
             assert (model.table == 2).all() and model.table.shape == batch[0].shape
+
+
+def test_autocast_and_compiled_model():
+    model = Model().to("tpu")
+    twin = copy.deepcopy(model)
+    data = batches(3)
+    optimizer, other = OPTIMIZERS["SGD"](model.parameters()), OPTIMIZERS["SGD"](twin.parameters())
+    step = torch.tpu.compile_step(torch.compile(model, backend="tpu"), optimizer, loss_of)
+    torch.tpu.manual_seed(1)
+    expected = []
+    for batch in data:
+        with torch.autocast("tpu", dtype=torch.bfloat16):  # which keeps the weights that it has cast
+            expected += eager(twin, other, [batch])
+    torch.tpu.manual_seed(1)
+    with torch.autocast("tpu", dtype=torch.bfloat16):
+        losses = [step(*batch).item() for batch in data]
+        loss_of(model, *data[0]).backward()  # eager again, in the same context
+    torch.testing.assert_close(losses, expected, rtol=1e-3, atol=1e-3)
+    model.calls.sub_(1)
+    torch.testing.assert_close(state_of(model), state_of(twin), rtol=2e-2, atol=2e-3)
+
+
+def test_nothing_is_left():
+    import gc
+
+    gc.collect()
+    torch.tpu.synchronize()
+    before = torch.tpu.memory_allocated(), torch.tpu.memory_reserved()
+    model = nn.Linear(64, 64).to("tpu")
+    step = torch.tpu.compile_step(model, OPTIMIZERS["AdamW"](model.parameters()), lambda m, x: m(x).sum())
+    x = torch.randn(2, 64, device="tpu")
+    step(x)
+    run = torch.compile(model, backend="tpu")
+    run(x).sum().backward()
+    del model, step, run, x
+    torch._dynamo.reset()
+    gc.collect()
+    torch.tpu.synchronize()
+    torch.tpu.empty_cache()
+    assert (torch.tpu.memory_allocated(), torch.tpu.memory_reserved()) <= before
