@@ -8,6 +8,7 @@ the step is recorded.
 
 import contextlib
 import inspect
+import warnings
 import weakref
 
 import torch
@@ -60,8 +61,35 @@ class CompiledStep:
             torch.autograd.graph.increment_version(held[:of_model])
         except _Again:
             return self(*args, **kwargs)
-        self.programs[key] = program
+        if key not in self.programs:
+            self.programs[key] = program
+            if len(self.programs) in (8, 64):
+                self.warn()
         return result
+
+    def warn(self):
+        """Says what makes one program after the other."""
+        before, last = list(self.programs)[-2:]
+        changed = [name for name, a, b in zip(_KEY, before, last) if a != b]
+        for a, b in zip(before[_KEY.index("the optimizer's settings")], last[_KEY.index("the optimizer's settings")]):
+            changed += [f"{name!r} of the optimizer" for (name, old), (_, new) in zip(a, b) if old != new]
+        warnings.warn(
+            f"compile_step has compiled {len(self.programs)} programs; the last for other {', '.join(changed)}. Only "
+            "learning rates may change at each step without another program",
+            stacklevel=3,
+        )
+
+
+_KEY = (
+    "arguments",
+    "arguments that are no tensors",
+    "shapes of the batch",
+    "tensors in the optimizer's state",
+    "modes of modules",
+    "gradients that are required",
+    "the optimizer's settings",
+    "autocast",
+)
 
 
 def _make_capturable(optimizer):

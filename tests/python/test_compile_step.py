@@ -271,3 +271,14 @@ def test_nothing_is_left():
     torch.tpu.synchronize()
     torch.tpu.empty_cache()
     assert (torch.tpu.memory_allocated(), torch.tpu.memory_reserved()) <= before
+
+
+def test_says_what_changes_each_time():
+    model = nn.Linear(2, 2).to("tpu")
+    optimizer = OPTIMIZERS["AdamW"](model.parameters())
+    step = torch.tpu.compile_step(model, optimizer, lambda m, x: m(x).sum())
+    x = torch.randn(2, 2, device="tpu")
+    with pytest.warns(UserWarning, match="8 programs.*'betas' of the optimizer"):
+        for i in range(8):
+            optimizer.param_groups[0]["betas"] = 0.9 - i / 100, 0.999
+            step(x)
