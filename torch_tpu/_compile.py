@@ -48,7 +48,7 @@ def _is_on_tpu(graph, example_inputs):
 
 
 def _compile(kind, graph, example_inputs):
-    run = Graph(graph, kind)
+    run = Graph(graph, kind, _dying() if kind == "backward" else ())
     run._boxed_call = True
     return run
 
@@ -63,6 +63,12 @@ def _put_by_mask(self, indices, values, accumulate=False):
     if tuple(mask.shape) != tuple(self.shape[before : before + mask.dim()]) or mask.dim() == 0:
         return NotImplemented
     return torch.where(mask.reshape(*mask.shape, *(1,) * after), values.to(self.device), self)
+
+
+def _dying():
+    """The positions of a backward graph's inputs that are not used again."""
+    context = torch._guards.TracingContext.try_get()
+    return (context and context.fw_metadata and context.fw_metadata.bw_donated_idxs) or ()
 
 
 # ---- nodes ----
@@ -107,11 +113,12 @@ class _Unrecorded(Exception):
 class Part:
     """Nodes that follow one another and run as one program."""
 
-    def __init__(self, nodes, inputs, outputs, constants, name):
+    def __init__(self, nodes, inputs, outputs, constants, name, dying=()):
         self.nodes, self.inputs, self.outputs, self.constants = nodes, inputs, outputs, constants
         self.handle = _ops.create_graph(name)
         weakref.finalize(self, _ops.free_graph, self.handle).atexit = False
         self.geometries = {}  # offsets of the inputs that it was recorded for
+        self.dying = dying  # positions of inputs, where there are tensors alone
         self.copied = set()  # inputs whose offset varies: copies of them are one program for all
         self.extras = {}  # results that are no tensors, by what they follow from
         self.plain = True  # tensors come in, tensors go out
@@ -172,7 +179,7 @@ class Part:
         """Makes a program. Gives for each result whether it is a tensor, and else what it is; None if all are."""
         try:
             with torch.no_grad():
-                outputs = self.replay(args, _ops.begin_graph(self.handle, tensors, numbers))
+                outputs = self.replay(args, _ops.begin_graph(self.handle, tensors, numbers, self.dying))
                 results = [_settled(x) for x in outputs if isinstance(x, torch.Tensor)]
                 try:
                     _ops.end_graph(results)
@@ -234,8 +241,8 @@ def _numbers(args):
 class Graph:
     """A graph as AOTAutograd leaves it: called with a list of arguments, which it empties."""
 
-    def __init__(self, module, kind):
-        self.module, self.kind = module, kind
+    def __init__(self, module, kind, dying=()):
+        self.module, self.kind, self.dying = module, kind, dying
         self.host = set()  # nodes that turned out to run by themselves
         self.constants = {}
         self.nodes = list(module.graph.nodes)
@@ -329,7 +336,9 @@ class Graph:
             self.blanks = [(isinstance(n, torch.fx.Node), n) for n in self.result]
         else:
             self.blanks = None
-        return Part(part.nodes, self.placeholders, list(results), self.constants, f"{self.kind} graph")
+        plain = all(isinstance(n.meta.get("val"), torch.Tensor) for n in (*self.placeholders, *results))
+        dying = self.dying if plain else ()
+        return Part(part.nodes, self.placeholders, list(results), self.constants, f"{self.kind} graph", dying)
 
     # ---- calling ----
     def __call__(self, args):

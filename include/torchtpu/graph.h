@@ -17,8 +17,7 @@ typedef struct tt_graph tt_graph;
 TT_MUST_USE tt_status *tt_graph_create(const char *name, tt_graph **out_graph);
 void tt_graph_free(tt_graph *graph);  // no call to it is under way; NULL is allowed
 
-// What a graph is called with. A tensor without a storage is a 0-d CPU tensor, whose value is an operand. Inputs marked
-// as dying are not read after the call, so that results may take their memory.
+// What a graph is called with. A tensor without a storage is a 0-d CPU tensor, whose value is an operand.
 typedef struct tt_graph_call {
   const tt_tensor *inputs;
   int32_t input_count, number_count;
@@ -48,9 +47,10 @@ void tt_graph_results_release(tt_graph_results *results);  // not the storages
 
 // Begins to record a variant for such a call on the calling thread. Gives a storage to stand for each distinct one
 // among the inputs, and for each CPU scalar (`out_storages` and `out_storage_of` have room for input_count). They are
-// the caller's, and must live until the end.
-TT_MUST_USE tt_status *tt_graph_begin(tt_graph *graph, const tt_graph_call *call, tt_storage **out_storages,
-                                      int32_t *out_storage_count, int32_t *out_storage_of);
+// the caller's, and must live until the end. `dying` (NULL: none) marks inputs that nobody reads after a call, so that
+// results may take their memory.
+TT_MUST_USE tt_status *tt_graph_begin(tt_graph *graph, const tt_graph_call *call, const bool *dying,
+                                      tt_storage **out_storages, int32_t *out_storage_count, int32_t *out_storage_of);
 // Ends it and compiles: the results are these tensors. Also ends it when it fails.
 TT_MUST_USE tt_status *tt_graph_end(const tt_tensor *results, int32_t count);
 void tt_graph_abort(void);         // ends it without a variant; nothing if there is none

@@ -240,6 +240,17 @@ static tt_status *publish(const tt_graph_state *s, const tt_program *program, co
   return NULL;
 }
 
+// What died is not there any more, should anybody look.
+static void bury(const tt_graph_state *s, const tt_program *program, const tt_task *task) {
+  for (int32_t i = 0; i < task->input_count; i++) {
+    if (task->donate[i] && program->dies[i]) {
+      const tt_value *old = task->inputs[i];
+      tt_storage_set_value(s->slots[program->sources[i].index],
+                           tt_value_create_phantom(old->device, old->dtype, old->dims, old->shape.rank, program->gone));
+    }
+  }
+}
+
 static tt_status *launch(const tt_graph_state *s, const tt_program *program, tt_graph_results *out) {
   TT_TRY(make_storages(s, program, out));
   tt_tape_cut(s->engine, TT_CUT_GRAPH);
@@ -257,6 +268,7 @@ static tt_status *launch(const tt_graph_state *s, const tt_program *program, tt_
     tt_task_release(task);
     return status;
   }
+  bury(s, program, task);
   const uint64_t sequence = atomic_load(&s->engine->queue.pushed) + 1;
   for (int32_t i = 0; i < task->output_count; i++) {
     if (task->outputs[i]) {

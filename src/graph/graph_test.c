@@ -31,9 +31,10 @@ typedef struct stand_ins {
   tensor x, y;
 } stand_ins;
 
+static bool dying[MOST];
 static tt_status *begin(tt_graph *graph, const inputs *in, const tensor *x, const tensor *y, stand_ins *out) {
   *out = (stand_ins){0};
-  TT_TRY(tt_graph_begin(graph, &in->call, out->storages, &out->count, out->of));
+  TT_TRY(tt_graph_begin(graph, &in->call, dying, out->storages, &out->count, out->of));
   out->x = *x;
   out->y = y ? *y : (tensor){.dtype = TT_F32};
   out->x.storage = out->storages[out->of[0]];
@@ -154,6 +155,45 @@ static void test_donation(void) {
   drop(&x);
   drop(&y);
   drop(&copy);
+  eager_check_empty(&fake);
+}
+
+// A result takes the memory of an input that dies, which then has no value.
+static void test_dying(void) {
+  start();
+  tensor x = make_filled(TT_F32, DIMS(64)), y = make_filled(TT_F32, DIMS(64)), product, copy = make(TT_F32, DIMS(64));
+  tt_graph *graph = make_graph();
+  inputs in;
+  stand_ins s;
+  call_of(&in, &x, &y);
+  dying[1] = true;
+  CHECK_OK(begin(graph, &in, &x, &y, &s));
+  dying[1] = false;
+  CHECK_OK(call_new(OP_MUL, ARGS(arg_tensor(&s.x), arg_tensor(&s.y)), &product));
+  tt_tensor out = ref(&product), to = ref(&copy), from = ref(&y);
+  CHECK_OK(tt_graph_end(&out, 1));
+  drop(&product);
+  drop_stand_ins(&s);
+  tt_storage *result;
+  unsigned char bytes[256];
+  // Somebody else has the value: it stays.
+  CHECK_OK(tt_copy(&to, &from));
+  CHECK(run(graph, &in, &result));
+  tt_storage_free(result);
+  CHECK_OK(tt_copy_to_host(&from, bytes));
+  drop(&copy);
+  tt_memory_stats before, after;
+  CHECK_OK(tt_synchronize(0));
+  CHECK_OK(tt_get_memory_stats(0, &before));
+  CHECK(run(graph, &in, &result));
+  CHECK_OK(tt_synchronize(0));
+  CHECK_OK(tt_get_memory_stats(0, &after));
+  CHECK_INT(after.reserved, before.reserved);
+  CHECK_ERROR(tt_copy_to_host(&from, bytes), TT_ERR_RUNTIME, "taken its memory");
+  tt_storage_free(result);
+  tt_graph_free(graph);
+  drop(&x);
+  drop(&y);
   eager_check_empty(&fake);
 }
 
@@ -298,5 +338,5 @@ static void test_failures(void) {
   eager_check_empty(&fake);
 }
 
-TEST_MAIN(TEST(test_one_program), TEST(test_donation), TEST(test_scalars_of_the_host), TEST(test_results_over_inputs),
-          TEST(test_refusals), TEST(test_failures))
+TEST_MAIN(TEST(test_one_program), TEST(test_donation), TEST(test_dying), TEST(test_scalars_of_the_host),
+          TEST(test_results_over_inputs), TEST(test_refusals), TEST(test_failures))

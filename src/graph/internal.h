@@ -34,6 +34,8 @@ typedef struct tt_program {
   const uint64_t *key;
   int32_t key_words;
   tt_record *record;   // owned; NULL: nothing to compute
+  bool *dies;          // of the record's parameters: is given to a result, and then gone
+  tt_status *gone;     // what readers of such a one are told
   tt_source *sources;  // of the record's parameters; those that are vectors of numbers: constants, or none (random)
   tt_final *finals;
   int32_t final_count, new_count;
@@ -86,7 +88,7 @@ typedef struct tt_recording {
   tt_storage **stand_ins;  // [slot_count]; owned array
   tt_value **initial;      // what they held; owned references
   int32_t *first;          // the input that brought each
-  bool *scalar;            // it is a number from the host
+  bool *scalar, *dying;    // it is a number from the host; nobody reads it after a call
   tt_tensor *inputs;       // geometry of the inputs, with stand-ins for storages
   tt_arena arena;
 } tt_recording;

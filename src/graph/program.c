@@ -216,6 +216,32 @@ static void find_aliases(builder *b) {
   }
 }
 
+static bool is_written(const tt_program *program, int32_t slot) {
+  for (int32_t i = 0; i < program->final_count; i++) {
+    if (program->finals[i].slot == slot) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// What is left of the results takes the memory of inputs that die.
+static void give_dying(builder *b) {
+  for (int32_t i = 0; i < b->r->slot_count; i++) {
+    const tt_value *old = b->r->initial[i];
+    const int32_t number = old && b->r->dying[i] ? number_of(b, old) : -1;
+    if (number < 0 || is_written(b->program, i) || is_kept(b->program, i)) {
+      continue;
+    }
+    for (int32_t live = 0; live < b->live_count; live++) {
+      if (b->alias[live] < 0 && same_type(old, b->values[b->live[live]])) {
+        b->alias[live] = b->outside[number];
+        break;
+      }
+    }
+  }
+}
+
 // ---- the program ----
 static tt_status *make_stretch(builder *b, tt_stretch *stretch) {
   const tt_capture *capture = b->r->capture;
@@ -276,14 +302,19 @@ static tt_status *list_sources(builder *b) {
   tt_program *program = b->program;
   tt_lowered *l = &program->record->lowered;
   program->sources = tt_arena_alloc(&program->arena, sizeof *program->sources * (size_t)(l->param_count + 1));
-  if (!program->sources) {
+  program->dies = tt_arena_alloc(&program->arena, sizeof *program->dies * (size_t)(l->param_count + 1));
+  if (!program->sources || !program->dies) {
     return no_memory();
   }
+  program->gone =
+      tt_error(TT_ERR_RUNTIME, "a tensor was read after a compiled graph had taken its memory for a result");
   for (int32_t i = 0; i < l->param_count; i++) {
     tt_param *param = &l->params[i];
     if (param->kind == TT_PARAM_SLOT) {
       param->dtype = (uint8_t)b->values[param->index]->dtype;
       TT_TRY(find_source(b, b->values[param->index], &program->sources[i]));
+      program->dies[i] = param->aliased && program->sources[i].kind == TT_SOURCE_SLOT &&
+                         !is_written(program, program->sources[i].index);
     } else if (param->dtype != TT_U64) {
       TT_TRY(zeros(b->r->capture->engine, param, &program->sources[i]));
     }
@@ -338,6 +369,7 @@ void tt_program_free(tt_program *program) {
     drop_source(&program->sources[i]);
   }
   tt_record_unref(program->record);
+  tt_status_free(program->gone);
   tt_arena_free(&program->arena);
   free(program);
 }
@@ -346,6 +378,7 @@ static tt_status *build(builder *b, const tt_tensor *results, int32_t count) {
   TT_TRY(number_values(b));
   TT_TRY(list_results(b, results, count));
   find_aliases(b);
+  give_dying(b);
   TT_TRY(compile(b));
   uint64_t *key = tt_arena_copy(&b->program->arena, b->r->key, sizeof *key * (size_t)b->r->key_words);
   if (!key) {

@@ -74,8 +74,9 @@ static tt_status *create_recording(tt_graph *graph, const tt_graph_state *s, tt_
   r->initial = tt_arena_alloc(&r->arena, sizeof(tt_value *) * slots);
   r->first = tt_arena_alloc(&r->arena, sizeof *r->first * slots);
   r->scalar = tt_arena_alloc(&r->arena, sizeof *r->scalar * slots);
+  r->dying = tt_arena_alloc(&r->arena, sizeof *r->dying * slots);
   r->inputs = tt_arena_alloc(&r->arena, sizeof *r->inputs * inputs);
-  if (!r->key || !r->stand_ins || !r->initial || !r->first || !r->scalar || !r->inputs) {
+  if (!r->key || !r->stand_ins || !r->initial || !r->first || !r->scalar || !r->dying || !r->inputs) {
     return no_memory();
   }
   memcpy(r->key, s->words, sizeof *r->key * (size_t)s->word_count);
@@ -151,7 +152,7 @@ static tt_status *make_stand_ins(tt_recording *r, const blank *blanks, int32_t c
   return NULL;
 }
 
-tt_status *tt_graph_begin(tt_graph *graph, const tt_graph_call *call, tt_storage **out_storages,
+tt_status *tt_graph_begin(tt_graph *graph, const tt_graph_call *call, const bool *dying, tt_storage **out_storages,
                           int32_t *out_storage_count, int32_t *out_storage_of) {
   tt_graph_state s;
   tt_recording *r = NULL;
@@ -179,6 +180,9 @@ tt_status *tt_graph_begin(tt_graph *graph, const tt_graph_call *call, tt_storage
       free_recording(r);
     }
     return status;
+  }
+  for (int32_t i = 0; dying && i < r->input_count; i++) {
+    r->dying[out_storage_of[i]] |= dying[i];
   }
   memcpy(out_storages, r->stand_ins, sizeof(tt_storage *) * (size_t)r->slot_count);
   *out_storage_count = r->slot_count;

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <torch/library.h>
 
+#include <memory>
 #include <vector>
 
 #include "shim.h"
@@ -120,12 +121,20 @@ void run_graph(const c10::OperatorHandle &, Stack *stack) {
 }
 
 void begin_graph(const c10::OperatorHandle &, Stack *stack) {
+  const std::vector<int64_t> dying = stack->back().toIntVector();
+  stack->pop_back();
   Arguments arguments(*stack);
   const size_t count = arguments.inputs.size();
+  auto dies = std::make_unique<bool[]>(count + 1);
+  for (int64_t i : dying) {
+    TORCH_CHECK_INDEX(i >= 0 && i < static_cast<int64_t>(count), "a graph has no input ", i);
+    dies[static_cast<size_t>(i)] = true;
+  }
   std::vector<tt_storage *> storages(count + 1);
   std::vector<int32_t> storage_of(count + 1);
   int32_t storage_count = 0;
-  check(tt_graph_begin(arguments.graph, &arguments.call, storages.data(), &storage_count, storage_of.data()));
+  check(
+      tt_graph_begin(arguments.graph, &arguments.call, dies.get(), storages.data(), &storage_count, storage_of.data()));
   std::vector<c10::Storage> held;
   for (int32_t i = 0; i < storage_count; i++) {
     held.push_back(make_storage(storages[static_cast<size_t>(i)]));
@@ -176,7 +185,7 @@ void free_graph(int64_t handle) { tt_graph_free(graph_of(handle)); }
 TORCH_LIBRARY_FRAGMENT(torchtpu, library) {
   library.def("run_graph(int graph, Tensor[] inputs, int[] numbers) -> (Tensor[], bool)",
               torch::CppFunction::makeFromBoxedFunction<&run_graph>());
-  library.def("begin_graph(int graph, Tensor[] inputs, int[] numbers) -> Tensor[]",
+  library.def("begin_graph(int graph, Tensor[] inputs, int[] numbers, int[] dying=[]) -> Tensor[]",
               torch::CppFunction::makeFromBoxedFunction<&begin_graph>());
   library.def("end_graph(Tensor[] results) -> ()", &end_graph);
   library.def("abort_graph() -> ()", &abort_graph);
