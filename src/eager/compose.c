@@ -333,6 +333,11 @@ static tt_status *put_guard(composer *c, int32_t i, int32_t p, int32_t base) {
   return NULL;
 }
 
+static bool has_dims(span type) {
+  const size_t head = sizeof "tensor<" - 1;
+  return type.length > head && type.text[head] >= '0' && type.text[head] <= '9';
+}
+
 // Whether the step may write over one of its operands, which in a graph functional operators do, too.
 static bool updates(const composer *c, const tt_lowered *l) {
   return c->for_cpu && strstr(l->text, "stablehlo.dynamic_update_slice");
@@ -352,7 +357,7 @@ static tt_status *guard_base(composer *c, int32_t i, int32_t *out_param) {
     }
     const int32_t base = *source++;
     bool overlaps = false;
-    if (l->params[p].aliased || c->stretch->literals) {
+    if (l->params[p].aliased || (c->stretch->literals && has_dims(c->values[base].type))) {
       TT_TRY(find_overlap(c, i, base, &overlaps));
     }
     if (overlaps) {
