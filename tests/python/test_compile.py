@@ -591,3 +591,12 @@ def test_backward_through_what_is_not_recorded():
                 tree_equal(grad, mask * 6.0)
     finally:
         torch._dynamo.config.capture_dynamic_output_shape_ops = False
+
+
+def test_update_by_a_scalar_that_made_its_base():
+    def function(s):
+        y = (s * 2).expand(4).clone()
+        y[1] = s
+        return y
+
+    check(function, rand(1)[0])
