@@ -105,7 +105,7 @@ test-tpu: build
 	@$(MAKE) --no-print-directory $(TPU) || echo "test-tpu: libtpu could not be installed"
 	@$(PY) tests/tpu/check.py --slice 180
 
-# Strict against fused by the TPU compiler's estimate. Results: build/bench/tpu_cycles.json, docs/reference/tpu_cycles.md.
+# Strict, fused and compiled by the TPU compiler's estimate. Results: build/bench/tpu_cycles.json, docs/reference/tpu_cycles.md.
 tpu-cycles: build
 	@$(MAKE) --no-print-directory $(TPU) || echo "tpu-cycles: libtpu could not be installed"
 	@$(PY) bench/tpu_cycles/run.py --report $(CYCLES_ARGS)

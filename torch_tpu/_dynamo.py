@@ -1,11 +1,30 @@
-"""The backend "tpu" of torch.compile. PyTorch imports this when the backend is first asked for."""
+"""The backend "tpu" of torch.compile, registered with Dynamo when that is imported."""
+
+from torch_tpu._imports import when_imported
 
 
-def tpu(graph, example_inputs, **kwargs):
-    """Traces forward and backward with AOTAutograd, and runs the operators of the graphs on the device one by one."""
-    from torch._dynamo.backends.debugging import aot_eager
+def tpu(graph, example_inputs, *, mode=None, options=None, **kwargs):
+    """Compiles a graph with tensors on tpu to one program; any other goes to Inductor."""
+    if kwargs:
+        raise TypeError(f'backend "tpu" has no option {", ".join(sorted(kwargs))}')
+    from torch_tpu import _compile
 
-    unknown = set(kwargs) - {"mode", "options"}
-    if unknown:
-        raise TypeError(f'backend "tpu" has no option {", ".join(sorted(unknown))}')
-    return aot_eager(graph, example_inputs)
+    return _compile.compile_graph(graph, example_inputs, mode, options)
+
+
+def install():
+    when_imported("torch._dynamo.backends.registry", _register)
+    # torch.tpu's functions speak to the C library: they run, and are not traced.
+    when_imported("torch._dynamo.trace_rules", lambda rules: rules.add("torch_tpu.tpu"))
+
+
+def _register(registry):
+    from torch._functorch._aot_autograd import utils
+
+    if hasattr(utils, "register_graphsafe_rng_device_type"):
+        utils.register_graphsafe_rng_device_type("tpu")  # checkpointing with dropout
+    if "tpu" not in registry._COMPILER_FNS:
+        registry.register_backend(tpu, name="tpu")
+    # Where PyTorch has it, torch.compile(model) alone comes here too.
+    if getattr(registry, "_default_backend", None) == "inductor" and hasattr(registry, "set_default_backend"):
+        registry.set_default_backend("tpu")

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from torch_tpu import _flex_attention, _lib, _nested, _places, _transformer
+from torch_tpu import _dynamo, _flex_attention, _lib, _nested, _places, _transformer
 
 
 def install():
@@ -21,6 +21,7 @@ def install():
     _install_pickling()
     _install_process_group()
     _transformer.install()
+    _dynamo.install()
     _flex_attention.install()
     _nested.install()
     _places.install()

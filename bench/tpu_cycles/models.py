@@ -157,14 +157,22 @@ MODELS = {
 DEFAULT = ("gpt-s", "gpt-m", "llama", "resnet")
 
 
-def training(name, device):
+def training(name, device, mode="strict"):
     """A function that takes one training step."""
     torch.manual_seed(0)
     model, inputs, targets = (t.to(device) for t in MODELS[name][1]())
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
 
+    def loss_of(model, inputs, targets):
+        return F.cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
+
+    if mode == "step":
+        whole = torch.tpu.compile_step(model, optimizer, loss_of)
+        return lambda: whole(inputs, targets)
+    run = torch.compile(loss_of) if mode == "compile" else loss_of
+
     def step():
-        loss = F.cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
+        loss = run(model, inputs, targets)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

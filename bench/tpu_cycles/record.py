@@ -1,6 +1,6 @@
 """Takes training steps, and notes where in the log of launches the last of them begins.
 
-python bench/tpu_cycles/record.py MODEL    under the environment that run.py gives
+python bench/tpu_cycles/record.py MODEL MODE    under the environment that run.py gives
 """
 
 import os
@@ -17,7 +17,7 @@ def main():
 
     torch.set_num_threads(1)
     log = Path(os.environ["TORCH_TPU_DUMP_LAUNCHES"])
-    step = models.training(sys.argv[1], "tpu")
+    step = models.training(sys.argv[1], "tpu", sys.argv[2])
     launches = []
     for _ in range(STEPS):
         begin = log.stat().st_size if log.exists() else 0

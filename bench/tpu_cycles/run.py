@@ -1,4 +1,4 @@
-"""What a training step costs a TPU by its compiler's own estimate, strict against fused. No TPU is needed.
+"""What a training step costs a TPU by its compiler's own estimate: strict, fused, compiled. No TPU is needed.
 
 python bench/tpu_cycles/run.py [--models gpt-m,llama] [--topologies v6e:1x1] [--minutes M] [--top 20] [--report]
 
@@ -29,7 +29,8 @@ from compiler import compiler, libtpu  # noqa: E402
 import models  # noqa: E402
 
 TOPOLOGIES = ("v5e:1x1", "v6e:1x1", "tpu7x:2x2x1")
-MODES = ("strict", "fused")
+# How operators are launched; or torch.compile of the model, or of the whole step (torch.tpu.compile_step).
+MODES = ("strict", "fused", "compile", "step")
 DOCUMENT = ROOT / "docs" / "reference" / "tpu_cycles.md"
 LIMIT = 900  # seconds of CPU for one program
 NOTE = "Cycles are the TPU compiler's estimate, not a measurement; what a launch itself costs is not in them."
@@ -59,9 +60,9 @@ def record(options, model, mode, now):
         "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT)),
         **environment(options.fake, folder),
         "TORCH_TPU_DUMP_LAUNCHES": str(folder / "launches"),
-        "TORCH_TPU_EAGER_MODE": mode,
+        "TORCH_TPU_EAGER_MODE": "fused" if mode == "fused" else "strict",
     }
-    command = [sys.executable, str(Path(__file__).parent / "record.py"), model]
+    command = [sys.executable, str(Path(__file__).parent / "record.py"), model, mode]
     done = subprocess.run(command, env=variables, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{model}, {mode}: the step can't be recorded: {done.stderr[-2000:]}")

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/trace.h"
+#include "eager/capture.h"
 #include "eager/explain.h"
 #include "eager/fused.h"
 #include "eager/key.h"
@@ -112,7 +113,7 @@ static tt_status *fill_record(tt_record *record, const tt_call_state *s) {
     // Before the compiler sees it: XLA ends the process over some types of absurd size.
     TT_TRY(tt_memory_check(s->engine, record->new_bytes, s->op->short_name));
   }
-  if (record->lowered.text) {
+  if (record->lowered.text && !tt_capturing) {
     TT_TRY(tt_record_compile(record, s->engine));  // the text stays: fused programs are made of it
   }
   return NULL;
@@ -145,6 +146,9 @@ static tt_status *build_record(const tt_call_state *s, tt_record **out_record) {
   return status;
 }
 
+// A capture has records of its own, which are not compiled.
+static tt_op_cache *cache_of(tt_engine *engine) { return tt_capturing ? &tt_capturing->records : &engine->cache; }
+
 // Builds without the lock: the slots' values are kept alive, so that their shapes stay readable. On success the cache
 // has a record for the key (ours or another thread's).
 static tt_status *build_missing(tt_call_state *s) {
@@ -174,17 +178,17 @@ static tt_status *build_missing(tt_call_state *s) {
   if (status) {
     return status;
   }
-  if (tt_op_cache_find(&engine->cache, record->key, record->key_words, record->hash)) {
+  if (tt_op_cache_find(cache_of(engine), record->key, record->key_words, record->hash)) {
     tt_record_unref(record);
     return NULL;
   }
-  if (engine->cache.count >= TT_OP_CACHE_LIMIT) {
+  if (!tt_capturing && engine->cache.count >= TT_OP_CACHE_LIMIT) {
     tt_tape_clear(engine);  // fused programs hold records too
   }
   if (record->compiled) {
     tt_recompile_note(engine, record, &site);
   }
-  return tt_op_cache_insert(&engine->cache, record);
+  return tt_op_cache_insert(cache_of(engine), record);
 }
 
 // ---- launching ----
@@ -505,13 +509,13 @@ static tt_status *find_record(tt_call_state *s, tt_record **out_record) {
       TT_TRY(status);
       continue;
     }
-    *out_record = tt_op_cache_recent(&s->engine->cache, s->op, s->words, s->word_count);
+    *out_record = tt_op_cache_recent(cache_of(s->engine), s->op, s->words, s->word_count);
     if (!*out_record) {
       s->hash = tt_call_state_hash(s);
-      *out_record = tt_op_cache_find(&s->engine->cache, s->words, s->word_count, s->hash);
+      *out_record = tt_op_cache_find(cache_of(s->engine), s->words, s->word_count, s->hash);
     }
     if (*out_record) {
-      tt_op_cache_note(&s->engine->cache, *out_record);
+      tt_op_cache_note(cache_of(s->engine), *out_record);
       tt_count_locked(&s->engine->hits, !missed);
       return NULL;
     }
@@ -529,6 +533,9 @@ static tt_status *call_locked(tt_call_state *s, tt_results *out) {
     return NULL;
   }
   TT_TRY(make_storages(s, out));
+  if (tt_capturing && record->lowered.text) {
+    return tt_capture_record(s, record, out);
+  }
   return record->executable ? launch(s, record, out) : NULL;
 }
 
@@ -548,7 +555,7 @@ tt_status *tt_call(tt_op *op, const tt_arg *args, int32_t count, int32_t device,
   pthread_mutex_lock(&engine->lock);
   tt_status *status = call_locked(&state, out);
   pthread_mutex_unlock(&engine->lock);
-  if (!status && tt_get_eager_mode() == TT_MODE_DEBUG && out->resize_arg < 0) {
+  if (!status && tt_get_eager_mode() == TT_MODE_DEBUG && out->resize_arg < 0 && !tt_capturing) {
     status = wait_and_check(&state, out);
   }
   tt_explain_place();

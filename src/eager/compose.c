@@ -175,9 +175,31 @@ void tt_compose_pack_type(tt_strbuf *out, tt_dtype dtype, int64_t count) {
   tt_hlo_append_type(out, dtype, &count, count ? 1 : 0);
 }
 
+// A number that doesn't change, by its bytes.
+static void put_constant(tt_strbuf *out, int32_t step, int32_t p, const tt_literal *literal) {
+  tt_strbuf_printf(out, "    %%n%d_%d = stablehlo.constant dense<", step, p);
+  if (literal->dtype == TT_PRED) {
+    tt_strbuf_puts(out, literal->bytes[0] ? "true" : "false");
+  } else {
+    tt_strbuf_puts(out, "\"0x");
+    for (size_t i = 0; i < tt_dtype_size(literal->dtype); i++) {
+      tt_strbuf_printf(out, "%02X", literal->bytes[i]);
+    }
+    tt_strbuf_puts(out, "\"");
+  }
+  tt_strbuf_puts(out, "> : ");
+  tt_compose_pack_type(out, literal->dtype, 0);
+  tt_strbuf_puts(out, "\n");
+}
+
 // A number of the call: cut from the vector of its dtype.
-static void put_literal(tt_composer *c, int32_t step, int32_t p, const tt_param *param) {
+// literal: of a graph.
+static void put_literal(tt_composer *c, int32_t step, int32_t p, const tt_param *param, const tt_literal *literal) {
   bool random = param->kind == TT_PARAM_RANDOM;
+  if (literal && !random) {
+    put_constant(&c->main, step, p, literal);
+    return;
+  }
   tt_dtype dtype = random ? TT_U64 : (tt_dtype)param->dtype;
   int32_t at = c->pack_at[dtype], width = random ? 2 : 1;
   c->pack_at[dtype] += width;
@@ -245,14 +267,23 @@ static int32_t whole_number_of(const tt_lowered *l) {
   return -1;
 }
 
+// The number that a graph has for its guards.
+static void put_zero(tt_composer *c, int32_t step, int32_t p) {
+  tt_strbuf_printf(&c->main, "    %%n%d_%d = stablehlo.reshape %%pack%d : (tensor<1xi32>) -> tensor<i32>\n", step, p,
+                   (int)TT_S32);
+}
+
 // Names the base of an update anew, `%gSTEP_PARAM`, by a choice between it and something else that only running the
 // program decides: the base is then no operand of the update's fusion, which takes memory of its own.
 static tt_status *put_guard(tt_composer *c, int32_t i, int32_t p, int32_t base) {
-  const int32_t number = whole_number_of(&c->stretch->records[i]->lowered);
-  if (number < 0) {
+  tt_strbuf *out = &c->main;
+  int32_t number = whole_number_of(&c->stretch->records[i]->lowered);
+  if (c->stretch->literals) {
+    number = c->stretch->records[i]->lowered.param_count;  // of no parameter
+    put_zero(c, i, number);
+  } else if (number < 0) {
     return tt_error(TT_ERR_INTERNAL, "an update of %s has no start", c->stretch->records[i]->op->name);
   }
-  tt_strbuf *out = &c->main;
   tt_strbuf_printf(out, "    %%g%d_%dl = stablehlo.constant dense<-2147483648> : tensor<i32>\n", i, p);
   tt_strbuf_printf(out, "    %%g%d_%dp = stablehlo.compare GE, %%n%d_%d, %%g%d_%dl, SIGNED : ", i, p, i, number, i, p);
   tt_strbuf_puts(out, "(tensor<i32>, tensor<i32>) -> tensor<i1>\n");
@@ -268,12 +299,22 @@ static tt_status *put_guard(tt_composer *c, int32_t i, int32_t p, int32_t base) 
   return NULL;
 }
 
+static bool has_dims(tt_span type) {
+  const size_t head = sizeof "tensor<" - 1;
+  return type.length > head && type.text[head] >= '0' && type.text[head] <= '9';
+}
+
+// Whether the step may write over one of its operands, which in a graph functional operators do, too.
+static bool updates(const tt_composer *c, const tt_lowered *l) {
+  return c->for_cpu && strstr(l->text, "stablehlo.dynamic_update_slice");
+}
+
 // The parameter of step i that is guarded, or -1.
 static tt_status *guard_base(tt_composer *c, int32_t i, int32_t *out_param) {
   const tt_lowered *l = &c->stretch->records[i]->lowered;
   const int32_t *source = c->stretch->sources[i];
   *out_param = -1;
-  if (!c->for_cpu || !strstr(l->text, "stablehlo.dynamic_update_slice")) {
+  if (!updates(c, l)) {
     return NULL;
   }
   for (int32_t p = 0; p < l->param_count; p++) {
@@ -282,7 +323,7 @@ static tt_status *guard_base(tt_composer *c, int32_t i, int32_t *out_param) {
     }
     const int32_t base = *source++;
     bool overlaps = false;
-    if (l->params[p].aliased) {
+    if (l->params[p].aliased || (c->stretch->literals && has_dims(c->values[base].type))) {
       TT_TRY(find_overlap(c, i, base, &overlaps));
     }
     if (overlaps) {
@@ -298,9 +339,11 @@ static tt_status *put_step(tt_composer *c, int32_t i) {
   const tt_function *f = &c->functions[c->function_of[i]];
   const int32_t *source = c->stretch->sources[i];
   tt_strbuf *out = &c->main;
+  const tt_literal *literal = c->stretch->literals ? c->stretch->literals[i] : NULL;
   for (int32_t p = 0; p < l->param_count; p++) {
     if (l->params[p].kind != TT_PARAM_SLOT) {
-      put_literal(c, i, p, &l->params[p]);
+      put_literal(c, i, p, &l->params[p], literal);
+      literal += literal != NULL;
     }
   }
   c->functions[c->function_of[i]].called = true;
@@ -336,9 +379,12 @@ static void count_packs(tt_composer *c) {
     for (int32_t p = 0; p < l->param_count; p++) {
       if (l->params[p].kind == TT_PARAM_RANDOM) {
         c->pack_counts[TT_U64] += 2;
-      } else if (l->params[p].kind != TT_PARAM_SLOT) {
+      } else if (l->params[p].kind != TT_PARAM_SLOT && !c->stretch->literals) {
         c->pack_counts[l->params[p].dtype]++;
       }
+    }
+    if (c->stretch->literals && updates(c, l)) {
+      c->pack_counts[TT_S32] = 1;
     }
   }
 }
@@ -414,13 +460,14 @@ static tt_status *list_outputs(tt_composer *c) {
   }
   for (int32_t i = 0; i < c->stretch->live_count; i++) {
     const tt_value_source *v = &c->values[c->stretch->live[i]];
-    bool takes_over = v->outside >= 0 && v->step >= 0, beside = false;
-    if (takes_over && c->for_cpu) {
-      TT_TRY(is_read_beside(c, c->outside[v->outside], v->step, &beside));
+    int32_t outside = c->stretch->alias ? c->stretch->alias[i] : v->step >= 0 ? v->outside : -1;
+    bool beside = false;
+    if (outside >= 0 && c->for_cpu && !c->stretch->alias) {
+      TT_TRY(is_read_beside(c, c->outside[outside], v->step, &beside));
     }
-    if (takes_over && !beside) {
-      l->params[v->outside].aliased = true;
-      l->params[v->outside].alias = i;  // the last of a chain
+    if (outside >= 0 && !beside) {
+      l->params[outside].aliased = true;
+      l->params[outside].alias = i;  // the last of a chain
     }
     l->outputs[l->output_count++] = (tt_output){.kind = TT_OUTPUT_RESULT, .index = c->stretch->live[i]};
   }

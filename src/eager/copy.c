@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eager/capture.h"
 #include "eager/explain.h"
 #include "eager/internal.h"
 #include "eager/number.h"
@@ -137,6 +138,7 @@ static tt_status *check_memory(tt_engine *engine, size_t nbytes, const char *wha
 
 tt_status *tt_copy_from_host(const tt_tensor *destination, const void *data) {
   TT_TRY(check(destination));
+  TT_TRY(tt_capture_check_write(destination->storage));
   tt_engine *engine;
   TT_TRY(tt_engine_of(destination->storage->device, &engine));
   if (numel_of(destination) == 0) {
@@ -306,6 +308,7 @@ static tt_status *copy_across(const tt_tensor *destination, const tt_tensor *sou
 tt_status *tt_copy(const tt_tensor *destination, const tt_tensor *source) {
   TT_TRY(check(destination));
   TT_TRY(check(source));
+  TT_TRY(tt_capture_check_write(destination->storage));
   if (numel_of(destination) == 0) {
     return NULL;
   }

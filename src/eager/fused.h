@@ -60,6 +60,10 @@ typedef struct tt_stretch {
   int32_t **sources;
   int32_t *live;
   char **labels;  // owned, each; NULL: none
+  // Of a graph: the literals of each step, which become constants but for random ones; and for each live result the
+  // value from outside whose memory it may take, counted among those, or -1.
+  const tt_literal *const *literals;
+  const int32_t *alias;
 } tt_stretch;
 TT_MUST_USE tt_status *tt_stretch_create(tt_node *end, const tt_variant *variant, tt_stretch **out_stretch);
 void tt_stretch_free(tt_stretch *stretch);

@@ -53,6 +53,9 @@ enum { TT_SPARE_LIMIT = 4096 };
 // A value with one reference and no owner. NULL when memory is gone. With the engine lock: from what is spare.
 tt_value *tt_value_create_locked(struct tt_engine *engine, tt_dtype dtype, const int64_t *dims, int32_t rank);
 tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank);
+// One without data, which no memory stands for: who reads it gets `error`.
+tt_value *tt_value_create_phantom(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank,
+                                  const tt_status *error);
 // Takes and drops references, a sum of TT_VALUE_REF and TT_VALUE_WEAK.
 static inline void tt_value_take(tt_value *value, uint64_t counts) {
   atomic_fetch_add_explicit(&value->counts, counts, memory_order_relaxed);
@@ -82,6 +85,7 @@ struct tt_storage {
   uint64_t call;    // the last call that used it, and its slot there. Guarded by the engine lock.
   int32_t slot;
   struct tt_storage *next;  // among the spare ones
+  bool phantom;             // made during a capture: its bytes don't count
 };
 // Replaces the value; takes ownership of one reference. Caller holds the engine lock.
 void tt_storage_set_value(tt_storage *storage, tt_value *value);
@@ -249,7 +253,8 @@ typedef enum tt_cut_reason {
   TT_CUT_LENGTH,
   TT_CUT_MEMORY,
   TT_CUT_MODE,
-  TT_CUT_THREAD  // another thread goes on
+  TT_CUT_THREAD,  // another thread goes on
+  TT_CUT_GRAPH    // a compiled graph follows
 } tt_cut_reason;
 typedef struct tt_tape {
   tt_step **steps, *spare;

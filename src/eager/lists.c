@@ -611,7 +611,7 @@ static void put_run(run *r) {
 tt_status *tt_compose_lists(tt_composer *c, int32_t first, int32_t *out_count) {
   *out_count = 0;
   const tt_list_function *f = NULL;
-  if (c->for_cpu && tt_the_runtime.has_host_kernels) {
+  if (c->for_cpu && tt_the_runtime.has_host_kernels && !c->stretch->literals) {
     TT_TRY(function_of(c, first, &f));
   }
   if (!f) {

@@ -272,7 +272,8 @@ static void note_cut(tt_cut_reason reason) {
   static const char *const names[] = {[TT_CUT_EVENT] = "event",           [TT_CUT_SYNC] = "synchronize",
                                       [TT_CUT_CONTENT] = "content",       [TT_CUT_UNKNOWN] = "unknown continuation",
                                       [TT_CUT_LENGTH] = "bound on steps", [TT_CUT_MEMORY] = "bound on bytes",
-                                      [TT_CUT_MODE] = "mode change",      [TT_CUT_THREAD] = "another thread"};
+                                      [TT_CUT_MODE] = "mode change",      [TT_CUT_THREAD] = "another thread",
+                                      [TT_CUT_GRAPH] = "compiled graph"};
   if (reason == TT_CUT_READ) {
     tt_explain_cut_by_read();
   } else {

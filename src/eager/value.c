@@ -3,13 +3,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "eager/capture.h"
 #include "eager/explain.h"
-#include "eager/internal.h"
 
 // ---- values ----
 enum { SPARE_RANK = 5 };  // a value has room for as many sizes at least, so that most fit where another one was
 
-static tt_value *init_value(tt_value *value, tt_engine *engine, tt_dtype dtype, const int64_t *dims, int32_t rank) {
+static tt_value *init_value(tt_value *value, tt_engine *engine, tt_dtype dtype, const int64_t *dims, int32_t rank,
+                            bool phantom) {
   if (!value) {
     return NULL;
   }
@@ -19,7 +20,7 @@ static tt_value *init_value(tt_value *value, tt_engine *engine, tt_dtype dtype, 
     numel *= dims[i];
   }
   atomic_init(&value->counts, TT_VALUE_REF + TT_VALUE_WEAK);
-  atomic_init(&value->donated, false);
+  atomic_init(&value->donated, phantom);
   value->owners = 0;
   value->device = engine->device;
   value->dtype = dtype;
@@ -28,7 +29,9 @@ static tt_value *init_value(tt_value *value, tt_engine *engine, tt_dtype dtype, 
   value->sequence = value->stretch = value->died = 0;
   value->buffer = NULL;
   value->error = NULL;
-  tt_memory_add(&engine->reserved, &engine->reserved_peak, (int64_t)value->nbytes);
+  if (!phantom) {
+    tt_memory_add(&engine->reserved, &engine->reserved_peak, (int64_t)value->nbytes);
+  }
   return value;
 }
 
@@ -37,7 +40,16 @@ static tt_value *allocate_value(int32_t rank) {
 }
 
 tt_value *tt_value_create(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank) {
-  return init_value(allocate_value(rank), &tt_the_runtime.engines[device], dtype, dims, rank);
+  return init_value(allocate_value(rank), &tt_the_runtime.engines[device], dtype, dims, rank, false);
+}
+
+tt_value *tt_value_create_phantom(int32_t device, tt_dtype dtype, const int64_t *dims, int32_t rank,
+                                  const tt_status *error) {
+  tt_value *value = init_value(allocate_value(rank), &tt_the_runtime.engines[device], dtype, dims, rank, true);
+  if (value) {
+    value->error = tt_status_clone(error);
+  }
+  return value;
 }
 
 tt_value *tt_value_create_locked(tt_engine *engine, tt_dtype dtype, const int64_t *dims, int32_t rank) {
@@ -46,7 +58,7 @@ tt_value *tt_value_create_locked(tt_engine *engine, tt_dtype dtype, const int64_
     engine->spare_values = spare->next;
     engine->spare_value_count--;
   }
-  return init_value(spare ? spare : allocate_value(rank), engine, dtype, dims, rank);
+  return init_value(spare ? spare : allocate_value(rank), engine, dtype, dims, rank, false);
 }
 
 // Nobody needs the array any more.
@@ -252,7 +264,10 @@ static tt_storage *make_storage(size_t nbytes) {
 
 tt_status *tt_storage_create_locked(tt_engine *engine, size_t nbytes, tt_storage **out_storage) {
   *out_storage = NULL;
-  TT_TRY(tt_allocation_check(engine, nbytes));
+  const bool phantom = tt_capturing != NULL;
+  if (!phantom) {
+    TT_TRY(tt_allocation_check(engine, nbytes));
+  }
   size_t size;
   int32_t class = size_class(nbytes, &size);
   tt_storage *storage = engine->spare[class];
@@ -262,10 +277,13 @@ tt_status *tt_storage_create_locked(tt_engine *engine, size_t nbytes, tt_storage
   } else if (!(storage = make_storage(nbytes))) {
     return tt_error(TT_ERR_OUT_OF_MEMORY, "no address space for %zu bytes on tpu:%d", nbytes, engine->device);
   }
-  *storage = (tt_storage){.device = engine->device, .size_class = class, .nbytes = nbytes, .address = storage->address};
-  tt_allocated_add(engine, (int64_t)nbytes);
-  tt_count_locked(&engine->allocated_total, (int64_t)nbytes);
-  tt_count_locked(&engine->allocation_count, 1);
+  *storage = (tt_storage){
+      .device = engine->device, .size_class = class, .nbytes = nbytes, .address = storage->address, .phantom = phantom};
+  if (!phantom) {
+    tt_allocated_add(engine, (int64_t)nbytes);
+    tt_count_locked(&engine->allocated_total, (int64_t)nbytes);
+    tt_count_locked(&engine->allocation_count, 1);
+  }
   *out_storage = storage;
   return NULL;
 }
@@ -291,8 +309,10 @@ void tt_storage_free(tt_storage *storage) {
     disown(value);
     tt_tape_disowned(engine);
   }
-  tt_allocated_add(engine, -(int64_t)storage->nbytes);
-  tt_count_locked(&engine->free_count, 1);
+  if (!storage->phantom) {
+    tt_allocated_add(engine, -(int64_t)storage->nbytes);
+    tt_count_locked(&engine->free_count, 1);
+  }
   bool spare = engine->spare_count < TT_SPARE_LIMIT;
   if (spare) {
     storage->next = engine->spare[storage->size_class];

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "shim.h"
+#include "torchtpu/graph.h"
 #include "torchtpu/observe.h"
 
 namespace torchtpu {
@@ -23,6 +24,7 @@ std::map<std::string, int64_t> &g_counts = *new std::map<std::string, int64_t>;
 void cpu_fallback(const c10::OperatorHandle &op, torch::jit::Stack *stack) {
   const auto &schema = op.schema();
   std::string name = schema.name() + (schema.overload_name().empty() ? "" : "." + schema.overload_name());
+  TORCH_CHECK_NOT_IMPLEMENTED(!tt_graph_is_capturing(), name, " has no rule for tpu");
   int mode = g_mode;
   TORCH_CHECK_NOT_IMPLEMENTED(mode != kError, name,
                               " has no rule for tpu, and the CPU fallback is off: allow it with "

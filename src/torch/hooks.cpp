@@ -57,7 +57,13 @@ class Generator final : public c10::GeneratorImpl {
   // The same stream of numbers under another handle (checkpointing under torch.compile).
   c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override { return clone(); }
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl> &other) override {
+    // The state that was taken up before hears how far it got.
+    if (borrowed_) {
+      borrowed_->set_current_seed(current_seed());
+      borrowed_->set_offset(get_offset());
+    }
     tt_generator_set(handle_, other->current_seed(), other->get_offset());
+    borrowed_ = other;
   }
 
  private:
@@ -75,6 +81,7 @@ class Generator final : public c10::GeneratorImpl {
   }
   tt_generator *handle_;
   bool owned_ = false;
+  c10::intrusive_ptr<c10::GeneratorImpl> borrowed_;
 };
 
 c10::DeviceIndex or_current(c10::DeviceIndex index) {

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from helpers import check
-from programs import Choices, run_program
+from programs import Choices, run_captured, run_program
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -54,6 +54,11 @@ def test_seeded_programs_in_debug():
     with torch.tpu.set_eager_mode("debug"):
         for seed in range(1000, 1030):
             run_program(Choices(seed), check_always=True)
+
+
+def test_recorded_programs():
+    for seed in range(2000, 2025):
+        run_captured(seed)
 
 
 # ---- what they found, by kind ----

@@ -50,8 +50,9 @@ def test_a_step_is_measured(fake, tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "estimate, not a measurement" in done.stdout
-    strict, fused = json.loads(output.read_text())["rows"]
-    assert (strict["mode"], fused["mode"]) == ("strict", "fused")
+    strict, fused, compiled, step = json.loads(output.read_text())["rows"]
+    assert [row["mode"] for row in (strict, fused, compiled, step)] == ["strict", "fused", "compile", "step"]
     assert strict["launches"] > 20 and fused["launches"] == 1
+    assert step["launches"] == 1 and 0 < step["cycles"] < compiled["cycles"] < strict["cycles"]
     assert 0 < fused["cycles"] < strict["cycles"] and 0 < fused["bytes"] < strict["bytes"]
     assert fused["unknown_loops"] == 0 and fused["instructions"] > 5

@@ -150,3 +150,26 @@ def trace(path):
         yield
     finally:
         trace_stop(path)
+
+
+def compile_step(model, optimizer, loss_fn, *, accumulate=1, clip_norm=None):
+    """Makes one program of a training step: forward, backward and the optimizer's update.
+
+        step = torch.tpu.compile_step(model, optimizer, lambda model, x, y: F.cross_entropy(model(x), y))
+        for x, y in batches:
+            loss = step(x, y)
+
+    `loss_fn(model, *batch)` gives the loss, or a tuple that begins with it; a step returns the same, detached. The
+    first step with batches of a shape, and the first after the model's mode or the optimizer's settings changed, runs
+    the Python code once to record it, without running an operator, and compiles; the following ones run the program.
+    So what the Python code does beside tensors (printing, counting) happens once a program, and it can't read a
+    tensor's value. Learning rates are operands: schedulers work and compile nothing.
+
+    Parameters, buffers and the optimizer's state keep their tensors and are updated in place. Gradients exist within
+    the program alone; `.grad` is neither read nor written. Optimizers that have `capturable` are set to it. With
+    `accumulate=n` the batch is cut along its first dimension into n parts whose gradients are averaged; `clip_norm` is
+    the max_norm of torch.nn.utils.clip_grad_norm_().
+    """
+    from torch_tpu._compile_step import CompiledStep
+
+    return CompiledStep(model, optimizer, loss_fn, accumulate, clip_norm)
