@@ -4,6 +4,7 @@
 //   aten_rule_fuzz [ITERATIONS [SEED [PART OF A RULE'S NAME]]]
 //
 // With TT_FUZZ_COMPILE=/path/to/plugin.so every program is compiled as well; that takes a hundred times as long.
+#include "kernels/handlers.h"
 #include "pjrt/pjrt.h"
 #include "support/fuzz_call.h"
 
@@ -79,9 +80,13 @@ static tt_pjrt_plugin *plugin;
 static tt_pjrt_client *client;
 static int64_t rejected;
 
+static bool has_kernels = true;
+
 static tt_status *open_compiler(const char *path) {
   TT_TRY(tt_pjrt_plugin_load(path, &plugin));
-  return tt_pjrt_client_create(plugin, &(tt_pjrt_client_options){0}, &client);
+  TT_TRY(tt_pjrt_client_create(plugin, &(tt_pjrt_client_options){0}, &client));
+  has_kernels = tt_kernels_register(client);
+  return NULL;
 }
 
 static void compile(const char *text) {
@@ -118,7 +123,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                        .tensor_count = c.tensor_count,
                        .slots = c.slots,
                        .slot_count = c.slot_count,
-                       .env = {.default_dtype = TT_F32, .precision = TT_PRECISION_HIGHEST, .is_cpu = one_in(&in, 2)}};
+                       .env = {.default_dtype = TT_F32,
+                               .precision = TT_PRECISION_HIGHEST,
+                               .is_cpu = one_in(&in, 2),
+                               .has_host_kernels = has_kernels && one_in(&in, 2)}};
   alarm(FUZZ_SECONDS);
   tt_lowered out;
   tt_status *status = tt_rule_run(&info, &out);
