@@ -182,9 +182,25 @@ static void build_host_layer_norm(tt_rule *r, const layer_dims *d) {
   ret_layer_norm(r, d, out[0], out[1], out[2]);
 }
 
+// Both parameters are of the input's dtype, or float32 where that is a half.
+static bool check_layer_dtypes(tt_rule *r) {
+  const tt_operand *x = tt_operand_of(r, "input"), *weight = tt_operand_of(r, "weight"),
+                   *bias = tt_operand_of(r, "bias");
+  const tt_operand *p = weight ? weight : bias;
+  if (!p || (p->dtype == x->dtype && !tt_dtype_is_float(x->dtype))) {
+    return true;  // the latter is refused for what it is
+  }
+  if ((!bias || p->dtype == bias->dtype) &&
+      (p->dtype == x->dtype || ((x->dtype == TT_BF16 || x->dtype == TT_F16) && p->dtype == TT_F32))) {
+    return true;
+  }
+  tt_fail(r, TT_ERR_RUNTIME, "mixed dtype: expected weight and bias of the input's dtype, or float32 beside a half");
+  return false;
+}
+
 static void build_layer_norm(tt_rule *r) {
   layer_dims d;
-  if (!check_float(r, "input", "LayerNormKernelImpl") || !read_layer_dims(r, &d)) {
+  if (!check_layer_dtypes(r) || !check_float(r, "input", "LayerNormKernelImpl") || !read_layer_dims(r, &d)) {
     return;
   }
   const tt_dtype dtype = tt_operand_of(r, "input")->dtype, compute = tt_opmath(dtype);

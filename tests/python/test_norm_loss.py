@@ -50,6 +50,28 @@ def test_safe_softmax():
     check_gradients(lambda x: torch._safe_softmax(x, 1), x)
 
 
+@pytest.mark.parametrize("native", [False, True])
+def test_layer_norm_of_mixed_dtypes(native):
+    halves, others = [torch.float16, torch.bfloat16], [torch.float32, torch.float64, torch.int64]
+    norm = torch.native_layer_norm if native else F.layer_norm
+    for dtype in halves + others:
+        for pair in [
+            (torch.float32, torch.float32),
+            (torch.bfloat16, None),
+            (None, torch.float64),
+            (dtype, torch.float32),
+        ]:
+            outcomes = []
+            for device in ("cpu", "tpu"):
+                weight, bias = (p and torch.ones(5, dtype=p, device=device) for p in pair)
+                try:
+                    out = norm(torch.ones(3, 5, dtype=dtype, device=device), (5,), weight, bias, 1e-5)
+                    outcomes.append([y.dtype for y in (out if native else (out,))])
+                except RuntimeError as error:
+                    outcomes.append(type(error))
+            assert outcomes[0] == outcomes[1], (dtype, pair)
+
+
 def test_half_to_float():
     x = sample(3, 4, dtype=torch.float16)
     y = torch._softmax(x.tpu(), 1, True)
