@@ -77,7 +77,8 @@ def encode_argument(argument):
 
 def encode(name):
     base, _, overload = name.partition(".")
-    schema = torch._C._get_schema(base, overload)
+    # torchtpu::layer_norm is an operator of PyTorch's that is called in another way.
+    schema = torch._C._get_schema(base.replace("torchtpu::layer_norm", "aten::layer_norm"), overload)
     written = {}
     for i, argument in enumerate(schema.arguments):
         if argument.alias_info is not None:

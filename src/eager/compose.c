@@ -2,7 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eager/compose.h"
+#include "base/strbuf.h"
+#include "eager/fused.h"
 #include "eager/label.h"
 #include "hlo/hlo.h"
 
@@ -45,20 +46,56 @@ void tt_stretch_free(tt_stretch *stretch) {
 }
 
 // ---- the text of a record's module ----
+// A piece of text that is not terminated.
+typedef struct span {
+  const char *text;
+  size_t length;
+} span;
+
+// A record's module as a function.
+typedef struct function {
+  const tt_record *record;
+  span *parameters, *results;
+  const char *body;  // behind the signature's "{"
+  size_t body_length;
+} function;
+
+typedef struct origin {
+  int32_t step, output;  // -1: a value from outside, the output-th
+  int32_t outside;       // the value from outside whose memory an in-place chain hands on to this one, or -1
+  span type;
+} origin;
+
+typedef struct composer {
+  const tt_stretch *stretch;
+  tt_lowered *lowered;
+  tt_arena *arena;  // of the composition
+  function *functions;
+  int32_t *function_of;  // [steps]
+  int32_t function_count;
+  origin *values;  // by number
+  int32_t value_count, outside_count;
+  int32_t *outside;      // numbers
+  bool for_cpu, *marks;  // marks: [values], of find_overlap
+  int32_t pack_counts[TT_DTYPE_COUNT], pack_at[TT_DTYPE_COUNT];
+  tt_strbuf main, text;
+} composer;
+
+static void put_span(tt_strbuf *out, span s) { tt_strbuf_append(out, s.text, s.length); }
 // A type ends at a comma, brace or parenthesis outside of its own brackets.
-static tt_span type_at(const char *text) {
+static span type_at(const char *text) {
   size_t length = 0;
   for (int depth = 0; text[length] && (depth || !strchr(",){ ", text[length])); length++) {
     depth += text[length] == '<' ? 1 : text[length] == '>' ? -1 : 0;
   }
-  return (tt_span){text, length};
+  return (span){text, length};
 }
 
-static bool read_function(tt_arena *arena, const tt_record *record, tt_function *out) {
+static bool read_function(tt_arena *arena, const tt_record *record, function *out) {
   static const char head[] = "func.func public @main(", tail[] = "}\n";
-  *out = (tt_function){.record = record};
-  out->parameters = tt_arena_alloc(arena, sizeof(tt_span) * (size_t)(record->lowered.param_count + 1));
-  out->results = tt_arena_alloc(arena, sizeof(tt_span) * (size_t)(record->lowered.output_count + 1));
+  *out = (function){.record = record};
+  out->parameters = tt_arena_alloc(arena, sizeof(span) * (size_t)(record->lowered.param_count + 1));
+  out->results = tt_arena_alloc(arena, sizeof(span) * (size_t)(record->lowered.output_count + 1));
   const char *at = strstr(record->lowered.text, head);
   if (!out->parameters || !out->results || !at) {
     return false;
@@ -96,7 +133,7 @@ static bool read_function(tt_arena *arena, const tt_record *record, tt_function 
 // ---- the module ----
 static tt_status *no_memory(void) { return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory"); }
 
-static tt_status *find_functions(tt_composer *c) {
+static tt_status *find_functions(composer *c) {
   size_t count = (size_t)c->stretch->count;
   c->functions = tt_arena_alloc(c->arena, sizeof *c->functions * count);
   c->function_of = tt_arena_alloc(c->arena, sizeof *c->function_of * count);
@@ -118,7 +155,7 @@ static tt_status *find_functions(tt_composer *c) {
 }
 
 // Gives the values their numbers, as the tape did.
-static tt_status *number_values(tt_composer *c) {
+static tt_status *number_values(composer *c) {
   int32_t most = 0;
   for (int32_t i = 0; i < c->stretch->count; i++) {
     most += c->stretch->records[i]->lowered.param_count + c->stretch->records[i]->lowered.output_count;
@@ -130,13 +167,12 @@ static tt_status *number_values(tt_composer *c) {
   }
   for (int32_t i = 0; i < c->stretch->count; i++) {
     const tt_lowered *l = &c->stretch->records[i]->lowered;
-    const tt_function *f = &c->functions[c->function_of[i]];
+    const function *f = &c->functions[c->function_of[i]];
     const int32_t *source = c->stretch->sources[i];
     for (int32_t p = 0; p < l->param_count; p++) {
       if (l->params[p].kind == TT_PARAM_SLOT && *source++ == c->value_count) {
         c->outside[c->outside_count] = c->value_count;
-        c->values[c->value_count++] =
-            (tt_value_source){-1, c->outside_count, c->outside_count, f->parameters[p], -1, 0};
+        c->values[c->value_count++] = (origin){-1, c->outside_count, c->outside_count, f->parameters[p]};
         c->outside_count++;
       }
     }
@@ -144,7 +180,7 @@ static tt_status *number_values(tt_composer *c) {
       if (l->outputs[o].kind == TT_OUTPUT_ASSERT) {
         continue;
       }
-      tt_value_source value = {i, o, -1, f->results[o], -1, 0};
+      origin value = {i, o, -1, f->results[o]};
       source = c->stretch->sources[i];
       for (int32_t p = 0; p < l->param_count; p++) {
         if (l->params[p].kind == TT_PARAM_SLOT) {
@@ -158,12 +194,10 @@ static tt_status *number_values(tt_composer *c) {
   return NULL;
 }
 
-void tt_compose_value(tt_composer *c, tt_strbuf *out, int32_t number) {
-  const tt_value_source *v = &c->values[number];
+static void put_value(composer *c, tt_strbuf *out, int32_t number) {
+  const origin *v = &c->values[number];
   if (v->step < 0) {
     tt_strbuf_printf(out, "%%arg%d", v->output);
-  } else if (v->call >= 0) {
-    tt_strbuf_printf(out, v->result >= 0 ? "%%k%d#%d" : "%%k%d", v->call, v->result);
   } else if (c->stretch->records[v->step]->lowered.output_count > 1) {
     tt_strbuf_printf(out, "%%s%d#%d", v->step, v->output);
   } else {
@@ -171,7 +205,7 @@ void tt_compose_value(tt_composer *c, tt_strbuf *out, int32_t number) {
   }
 }
 
-void tt_compose_pack_type(tt_strbuf *out, tt_dtype dtype, int64_t count) {
+static void put_pack_type(tt_strbuf *out, tt_dtype dtype, int64_t count) {
   tt_hlo_append_type(out, dtype, &count, count ? 1 : 0);
 }
 
@@ -188,13 +222,13 @@ static void put_constant(tt_strbuf *out, int32_t step, int32_t p, const tt_liter
     tt_strbuf_puts(out, "\"");
   }
   tt_strbuf_puts(out, "> : ");
-  tt_compose_pack_type(out, literal->dtype, 0);
+  put_pack_type(out, literal->dtype, 0);
   tt_strbuf_puts(out, "\n");
 }
 
 // A number of the call: cut from the vector of its dtype.
 // literal: of a graph.
-static void put_literal(tt_composer *c, int32_t step, int32_t p, const tt_param *param, const tt_literal *literal) {
+static void put_literal(composer *c, int32_t step, int32_t p, const tt_param *param, const tt_literal *literal) {
   bool random = param->kind == TT_PARAM_RANDOM;
   if (literal && !random) {
     put_constant(&c->main, step, p, literal);
@@ -206,31 +240,31 @@ static void put_literal(tt_composer *c, int32_t step, int32_t p, const tt_param 
   tt_strbuf *out = &c->main;
   tt_strbuf_printf(out, "    %%n%d_%d%s = stablehlo.slice %%pack%d [%d:%d] : (", step, p, random ? "" : "v", (int)dtype,
                    at, at + width);
-  tt_compose_pack_type(out, dtype, c->pack_counts[dtype]);
+  put_pack_type(out, dtype, c->pack_counts[dtype]);
   tt_strbuf_puts(out, ") -> ");
-  tt_compose_pack_type(out, dtype, width);
+  put_pack_type(out, dtype, width);
   tt_strbuf_puts(out, "\n");
   if (!random) {
     tt_strbuf_printf(out, "    %%n%d_%d = stablehlo.reshape %%n%d_%dv : (", step, p, step, p);
-    tt_compose_pack_type(out, dtype, 1);
+    put_pack_type(out, dtype, 1);
     tt_strbuf_puts(out, ") -> ");
-    tt_compose_pack_type(out, dtype, 0);
+    put_pack_type(out, dtype, 0);
     tt_strbuf_puts(out, "\n");
   }
 }
 
-static void put_types(tt_strbuf *out, const tt_span *types, int32_t count) {
+static void put_types(tt_strbuf *out, const span *types, int32_t count) {
   tt_strbuf_puts(out, "(");
   for (int32_t i = 0; i < count; i++) {
     tt_strbuf_puts(out, i ? ", " : "");
-    tt_compose_span(out, types[i]);
+    put_span(out, types[i]);
   }
   tt_strbuf_puts(out, ")");
 }
 
 // ---- updates that read what they overwrite (overlap.c) ----
 // Whether what step i has as `param`, other than the value `base` itself, is made of elements of `base`.
-static tt_status *find_overlap(tt_composer *c, int32_t i, int32_t base, bool *out_overlaps) {
+static tt_status *find_overlap(composer *c, int32_t i, int32_t base, bool *out_overlaps) {
   memset(c->marks, 0, sizeof *c->marks * (size_t)c->value_count);
   c->marks[base] = true;
   *out_overlaps = false;
@@ -268,14 +302,14 @@ static int32_t whole_number_of(const tt_lowered *l) {
 }
 
 // The number that a graph has for its guards.
-static void put_zero(tt_composer *c, int32_t step, int32_t p) {
+static void put_zero(composer *c, int32_t step, int32_t p) {
   tt_strbuf_printf(&c->main, "    %%n%d_%d = stablehlo.reshape %%pack%d : (tensor<1xi32>) -> tensor<i32>\n", step, p,
                    (int)TT_S32);
 }
 
 // Names the base of an update anew, `%gSTEP_PARAM`, by a choice between it and something else that only running the
 // program decides: the base is then no operand of the update's fusion, which takes memory of its own.
-static tt_status *put_guard(tt_composer *c, int32_t i, int32_t p, int32_t base) {
+static tt_status *put_guard(composer *c, int32_t i, int32_t p, int32_t base) {
   tt_strbuf *out = &c->main;
   int32_t number = whole_number_of(&c->stretch->records[i]->lowered);
   if (c->stretch->literals) {
@@ -288,29 +322,29 @@ static tt_status *put_guard(tt_composer *c, int32_t i, int32_t p, int32_t base) 
   tt_strbuf_printf(out, "    %%g%d_%dp = stablehlo.compare GE, %%n%d_%d, %%g%d_%dl, SIGNED : ", i, p, i, number, i, p);
   tt_strbuf_puts(out, "(tensor<i32>, tensor<i32>) -> tensor<i1>\n");
   tt_strbuf_printf(out, "    %%g%d_%dr = stablehlo.reverse ", i, p);
-  tt_compose_value(c, out, base);
+  put_value(c, out, base);
   tt_strbuf_puts(out, ", dims = [0] : ");
-  tt_compose_span(out, c->values[base].type);
+  put_span(out, c->values[base].type);
   tt_strbuf_printf(out, "\n    %%g%d_%d = stablehlo.select %%g%d_%dp, ", i, p, i, p);
-  tt_compose_value(c, out, base);
+  put_value(c, out, base);
   tt_strbuf_printf(out, ", %%g%d_%dr : tensor<i1>, ", i, p);
-  tt_compose_span(out, c->values[base].type);
+  put_span(out, c->values[base].type);
   tt_strbuf_puts(out, "\n");
   return NULL;
 }
 
-static bool has_dims(tt_span type) {
+static bool has_dims(span type) {
   const size_t head = sizeof "tensor<" - 1;
   return type.length > head && type.text[head] >= '0' && type.text[head] <= '9';
 }
 
 // Whether the step may write over one of its operands, which in a graph functional operators do, too.
-static bool updates(const tt_composer *c, const tt_lowered *l) {
+static bool updates(const composer *c, const tt_lowered *l) {
   return c->for_cpu && strstr(l->text, "stablehlo.dynamic_update_slice");
 }
 
 // The parameter of step i that is guarded, or -1.
-static tt_status *guard_base(tt_composer *c, int32_t i, int32_t *out_param) {
+static tt_status *guard_base(composer *c, int32_t i, int32_t *out_param) {
   const tt_lowered *l = &c->stretch->records[i]->lowered;
   const int32_t *source = c->stretch->sources[i];
   *out_param = -1;
@@ -334,9 +368,9 @@ static tt_status *guard_base(tt_composer *c, int32_t i, int32_t *out_param) {
   return NULL;
 }
 
-static tt_status *put_step(tt_composer *c, int32_t i) {
+static tt_status *put_step(composer *c, int32_t i) {
   const tt_lowered *l = &c->stretch->records[i]->lowered;
-  const tt_function *f = &c->functions[c->function_of[i]];
+  const function *f = &c->functions[c->function_of[i]];
   const int32_t *source = c->stretch->sources[i];
   tt_strbuf *out = &c->main;
   const tt_literal *literal = c->stretch->literals ? c->stretch->literals[i] : NULL;
@@ -346,7 +380,6 @@ static tt_status *put_step(tt_composer *c, int32_t i) {
       literal += literal != NULL;
     }
   }
-  c->functions[c->function_of[i]].called = true;
   int32_t guarded;
   TT_TRY(guard_base(c, i, &guarded));
   tt_strbuf_printf(out, l->output_count > 1 ? "    %%s%d:%d = " : "    %%s%d = ", i, l->output_count);
@@ -360,7 +393,7 @@ static tt_status *put_step(tt_composer *c, int32_t i) {
     if (p == guarded) {
       tt_strbuf_printf(out, "%%g%d_%d", i, p);
     } else {
-      tt_compose_value(c, out, *source);
+      put_value(c, out, *source);
     }
     source++;
   }
@@ -373,7 +406,7 @@ static tt_status *put_step(tt_composer *c, int32_t i) {
 }
 
 // ---- what the program takes and gives ----
-static void count_packs(tt_composer *c) {
+static void count_packs(composer *c) {
   for (int32_t i = 0; i < c->stretch->count; i++) {
     const tt_lowered *l = &c->stretch->records[i]->lowered;
     for (int32_t p = 0; p < l->param_count; p++) {
@@ -389,7 +422,7 @@ static void count_packs(tt_composer *c) {
   }
 }
 
-static tt_status *list_params(tt_composer *c) {
+static tt_status *list_params(composer *c) {
   tt_lowered *l = c->lowered;
   l->params = tt_arena_alloc(&l->arena, sizeof *l->params * (size_t)(c->outside_count + TT_DTYPE_COUNT));
   if (!l->params) {
@@ -409,7 +442,7 @@ static tt_status *list_params(tt_composer *c) {
 
 // ---- memory that results take over ----
 // Whether step i takes value `number`.
-static bool takes(const tt_composer *c, int32_t i, int32_t number) {
+static bool takes(const composer *c, int32_t i, int32_t number) {
   const tt_lowered *l = &c->stretch->records[i]->lowered;
   const int32_t *source = c->stretch->sources[i];
   for (int32_t p = 0; p < l->param_count; p++) {
@@ -423,7 +456,7 @@ static bool takes(const tt_composer *c, int32_t i, int32_t number) {
 // Whether some step that reads value `number`, which comes from outside, isn't bound to run before step `last`, which
 // makes the result that would take its memory. XLA:CPU copies the value then, for nothing. A weight is so: its old
 // value gives the gradient of the layer's input, on which the new one doesn't depend.
-static tt_status *is_read_beside(tt_composer *c, int32_t number, int32_t last, bool *out_beside) {
+static tt_status *is_read_beside(composer *c, int32_t number, int32_t last, bool *out_beside) {
   const int32_t count = c->stretch->count;
   *out_beside = false;
   bool *before = tt_arena_alloc(c->arena, sizeof *before * (size_t)count);
@@ -448,7 +481,7 @@ static tt_status *is_read_beside(tt_composer *c, int32_t number, int32_t last, b
   return NULL;
 }
 
-static tt_status *list_outputs(tt_composer *c) {
+static tt_status *list_outputs(composer *c) {
   tt_lowered *l = c->lowered;
   for (int32_t i = 0; i < c->stretch->count; i++) {
     l->assert_count += c->stretch->records[i]->lowered.assert_count;
@@ -459,7 +492,7 @@ static tt_status *list_outputs(tt_composer *c) {
     return no_memory();
   }
   for (int32_t i = 0; i < c->stretch->live_count; i++) {
-    const tt_value_source *v = &c->values[c->stretch->live[i]];
+    const origin *v = &c->values[c->stretch->live[i]];
     int32_t outside = c->stretch->alias ? c->stretch->alias[i] : v->step >= 0 ? v->outside : -1;
     bool beside = false;
     if (outside >= 0 && c->for_cpu && !c->stretch->alias) {
@@ -486,7 +519,7 @@ static tt_status *list_outputs(tt_composer *c) {
 }
 
 // ---- printing ----
-static void put_signature(tt_composer *c) {
+static void put_signature(composer *c) {
   tt_strbuf *out = &c->text;
   const tt_lowered *l = c->lowered;
   tt_strbuf_puts(out, "module @fused {\n  func.func public @main(");
@@ -494,25 +527,25 @@ static void put_signature(tt_composer *c) {
     tt_strbuf_puts(out, i ? ", " : "");
     if (l->params[i].kind == TT_PARAM_SLOT) {
       tt_strbuf_printf(out, "%%arg%d: ", i);
-      tt_compose_span(out, c->values[l->params[i].index].type);
+      put_span(out, c->values[l->params[i].index].type);
       if (l->params[i].aliased) {
         tt_strbuf_printf(out, " {tf.aliasing_output = %d : i32}", l->params[i].alias);
       }
     } else {
       tt_strbuf_printf(out, "%%pack%d: ", l->params[i].dtype);
-      tt_compose_pack_type(out, (tt_dtype)l->params[i].dtype, l->params[i].index);
+      put_pack_type(out, (tt_dtype)l->params[i].dtype, l->params[i].index);
     }
   }
   tt_strbuf_puts(out, ") -> ");
 }
 
-static void put_result_types(tt_composer *c, tt_strbuf *out) {
+static void put_result_types(composer *c, tt_strbuf *out) {
   tt_strbuf_puts(out, "(");
   for (int32_t i = 0; i < c->lowered->output_count; i++) {
     tt_strbuf_puts(out, i ? ", " : "");
     const tt_output *o = &c->lowered->outputs[i];
     if (o->kind == TT_OUTPUT_RESULT) {
-      tt_compose_span(out, c->values[o->index].type);
+      put_span(out, c->values[o->index].type);
     } else {
       tt_strbuf_puts(out, "tensor<i1>");
     }
@@ -520,12 +553,12 @@ static void put_result_types(tt_composer *c, tt_strbuf *out) {
   tt_strbuf_puts(out, ")");
 }
 
-static void put_return(tt_composer *c) {
+static void put_return(composer *c) {
   tt_strbuf *out = &c->main;
   tt_strbuf_puts(out, "    return ");
   for (int32_t i = 0; i < c->stretch->live_count; i++) {
     tt_strbuf_puts(out, i ? ", " : "");
-    tt_compose_value(c, out, c->stretch->live[i]);
+    put_value(c, out, c->stretch->live[i]);
   }
   bool first = c->stretch->live_count == 0;
   for (int32_t i = 0; i < c->stretch->count; i++) {
@@ -540,7 +573,7 @@ static void put_return(tt_composer *c) {
   tt_strbuf_puts(out, " : ");
 }
 
-static tt_status *compose(tt_composer *c) {
+static tt_status *compose(composer *c) {
   TT_TRY(find_functions(c));
   TT_TRY(number_values(c));
   c->marks = tt_arena_alloc(c->arena, sizeof *c->marks * (size_t)(c->value_count + 1));
@@ -553,14 +586,8 @@ static tt_status *compose(tt_composer *c) {
   if (!c->lowered->output_count) {
     return NULL;  // nothing of it is needed
   }
-  for (int32_t i = 0; i < c->stretch->count;) {
-    int32_t done;
-    TT_TRY(tt_compose_lists(c, i, &done));
-    if (!done) {
-      TT_TRY(put_step(c, i));
-      done = 1;
-    }
-    i += done;
+  for (int32_t i = 0; i < c->stretch->count; i++) {
+    TT_TRY(put_step(c, i));
   }
   put_return(c);
   put_signature(c);
@@ -576,14 +603,11 @@ static tt_status *compose(tt_composer *c) {
   tt_strbuf_free(&types);
   tt_strbuf_puts(&c->text, "\n  }\n");
   for (int32_t i = 0; i < c->function_count; i++) {
-    const tt_function *f = &c->functions[i];
-    if (!f->called) {
-      continue;
-    }
+    const function *f = &c->functions[i];
     tt_strbuf_printf(&c->text, "  func.func private @f%d(", i);
     for (int32_t p = 0; p < f->record->lowered.param_count; p++) {
       tt_strbuf_printf(&c->text, p ? ", %%arg%d: " : "%%arg%d: ", p);
-      tt_compose_span(&c->text, f->parameters[p]);
+      put_span(&c->text, f->parameters[p]);
     }
     tt_strbuf_puts(&c->text, ") -> ");
     put_types(&c->text, f->results, f->record->lowered.output_count);
@@ -602,7 +626,7 @@ static tt_status *compose(tt_composer *c) {
 tt_status *tt_stretch_lower(const tt_stretch *stretch, bool for_cpu, tt_lowered *lowered) {
   tt_arena arena = {0};
   *lowered = (tt_lowered){.resize_arg = -1, .generator_arg = -1};
-  tt_composer c = {.stretch = stretch, .for_cpu = for_cpu, .lowered = lowered, .arena = &arena};
+  composer c = {.stretch = stretch, .for_cpu = for_cpu, .lowered = lowered, .arena = &arena};
   tt_status *status = compose(&c);
   tt_strbuf_free(&c.main);
   tt_strbuf_free(&c.text);

@@ -2,7 +2,6 @@
 #if defined(__x86_64__)
 #define TT_WIDTH 8
 #include "kernels/attention_simd.h"
-#include "kernels/lists_simd.h"
 #include "kernels/norm_simd.h"
 #include "kernels/product_simd.h"
 #include "kernels/sets.h"
@@ -18,8 +17,6 @@ const tt_kernels tt_kernels_avx2 = {
     .normalise = normalise,
     .derive_norm = derive_norm,
     .derive_norm_scratch = derive_scratch,
-    .run_lists = lists_piece,
-    .lists_scratch = lists_scratch,
 };
 #else
 typedef int tt_no_avx2;

@@ -94,24 +94,3 @@ bool tt_multiply(const tt_kernels *kernels, const tt_team *team, tt_product *p) 
   const double work = (double)p->batch * (double)p->rows * (double)p->columns * ((double)p->depth + 8);
   return tt_team_run(team, items, nanoseconds(work), kernels->multiply_scratch(p), product_piece, &run);
 }
-
-typedef struct lists_run {
-  const tt_lists *l;
-  void (*piece)(const tt_lists *l, int64_t item, float *scratch);
-} lists_run;
-static void lists_run_piece(void *context, int64_t i, float *scratch) {
-  const lists_run *run = context;
-  run->piece(run->l, i, scratch);
-}
-
-bool tt_run_lists(const tt_kernels *kernels, const tt_team *team, const tt_lists *l) {
-  int64_t items = 0;
-  double elements = 0;
-  for (int64_t g = 0; g < l->groups; g++) {
-    items += tt_list_pieces(l->counts[g]);
-    elements += (double)l->counts[g];
-  }
-  lists_run run = {l, kernels->run_lists};
-  return tt_team_run(team, items, nanoseconds(4 * elements * (double)l->op_count), kernels->lists_scratch(l),
-                     lists_run_piece, &run);
-}

@@ -1,7 +1,6 @@
 // The kernels for any processor; what instructions that means is said in CMakeLists.txt.
 #define TT_WIDTH 4
 #include "kernels/attention_simd.h"
-#include "kernels/lists_simd.h"
 #include "kernels/norm_simd.h"
 #include "kernels/product_simd.h"
 #include "kernels/sets.h"
@@ -17,6 +16,4 @@ const tt_kernels tt_kernels_generic = {
     .normalise = normalise,
     .derive_norm = derive_norm,
     .derive_norm_scratch = derive_scratch,
-    .run_lists = lists_piece,
-    .lists_scratch = lists_scratch,
 };

@@ -11,7 +11,6 @@
 typedef struct call {
   tt_ffi_frame *frame;
   const int64_t *numbers;
-  size_t number_count;
   int64_t next_argument, next_result;
   const char *wrong;  // the first thing that is; NULL: nothing
 } call;
@@ -180,7 +179,6 @@ static tt_team team_of(tt_ffi_frame *frame) {
 
 // ---- handlers ----
 // False: nothing to do, `*out_result` is what the handler returns.
-// numbers: how many the call has; 0: as many as it likes.
 static bool begin(tt_ffi_frame *frame, size_t numbers, call *c, void **out_result) {
   *out_result = NULL;
   *c = (call){.frame = frame};
@@ -194,8 +192,9 @@ static bool begin(tt_ffi_frame *frame, size_t numbers, call *c, void **out_resul
   if (frame->stage != TT_FFI_EXECUTE) {
     return false;
   }
-  c->numbers = find_numbers(frame, &c->number_count);
-  if (!c->numbers || (numbers && c->number_count != numbers)) {
+  size_t count;
+  c->numbers = find_numbers(frame, &count);
+  if (!c->numbers || count != numbers) {
     *out_result = fail(frame, TT_FFI_INVALID_ARGUMENT, "torch_tpu: a call of a host kernel with other numbers");
     return false;
   }
@@ -387,118 +386,15 @@ void *tt_handle_norm_backward(tt_ffi_frame *frame) {
   return end(&c, !all_read(&c) || tt_norm_backward(tt_kernels_best(), &team, &p));
 }
 
-// ---- lists ----
-// The part of the numbers that begins behind `*at`.
-static const int64_t *take(call *c, int64_t *at, int64_t count) {
-  const int64_t *part = c->numbers + *at;
-  *at += count;
-  return part;
-}
-
-// The numbers of a call of lists, all of which are within bounds then.
-static bool read_lists(call *c, tt_lists *l) {
-  const int64_t *n = c->numbers;
-  if (c->number_count < TT_LISTS_HEAD) {
-    return refuse(c, "too few numbers");
-  }
-  for (int32_t i = 0; i < TT_LISTS_HEAD; i++) {
-    if (n[i] < 0 || n[i] > (1 << 20)) {
-      return refuse(c, "a count that can't be");
-    }
-  }
-  *l = (tt_lists){.groups = n[TT_LISTS_GROUPS],
-                  .inputs = n[TT_LISTS_INPUTS],
-                  .numbers = n[TT_LISTS_NUMBERS],
-                  .constants = n[TT_LISTS_CONSTANTS],
-                  .registers = n[TT_LISTS_REGISTERS],
-                  .op_count = n[TT_LISTS_OPS],
-                  .outputs = n[TT_LISTS_OUTPUTS]};
-  const int64_t given = l->inputs + l->numbers + l->constants;
-  const int64_t all =
-      TT_LISTS_HEAD + l->constants + l->op_count * TT_LIST_OP_WORDS + l->outputs + l->groups * (1 + l->numbers);
-  if (l->registers > TT_LIST_REGISTERS || given > l->registers || (int64_t)c->number_count != all) {
-    return refuse(c, "other numbers than its counts say");
-  }
-  int64_t at = TT_LISTS_HEAD;
-  l->constant_bits = take(c, &at, l->constants);
-  l->ops = take(c, &at, l->op_count * TT_LIST_OP_WORDS);
-  l->results = take(c, &at, l->outputs);
-  l->counts = take(c, &at, l->groups);
-  l->places = take(c, &at, l->groups * l->numbers);
-  for (int64_t i = 0; i < l->op_count; i++) {
-    const int64_t *op = l->ops + i * TT_LIST_OP_WORDS;
-    bool good = op[0] >= 0 && op[0] < TT_LIST_CODES && op[1] >= given;
-    for (int32_t k = 1; k < TT_LIST_OP_WORDS; k++) {
-      good = good && op[k] >= 0 && op[k] < l->registers;
-    }
-    if (!good) {
-      return refuse(c, "an operator that can't be");
-    }
-  }
-  for (int64_t i = 0; i < l->outputs; i++) {
-    // What is given may be read where it lies, and a result may have been put there by then.
-    if (l->results[i] < given || l->results[i] >= l->registers) {
-      return refuse(c, "a result that can't be");
-    }
-  }
-  return true;
-}
-
-// in: [groups][inputs], out: [groups][outputs]
-static void read_arrays(call *c, tt_lists *l, const float **in, float **out) {
-  for (int64_t g = 0; g < l->groups && !c->wrong; g++) {
-    if (l->counts[g] < 1) {
-      refuse(c, "arrays with no elements");
-    }
-    for (int64_t i = 0; i < l->inputs; i++) {
-      in[g * l->inputs + i] = next_dense(c, &c->frame->arguments, &c->next_argument, l->counts[g]);
-    }
-    for (int64_t i = 0; i < l->outputs; i++) {
-      out[g * l->outputs + i] = next_dense(c, &c->frame->results, &c->next_result, l->counts[g]);
-    }
-  }
-  if (l->numbers && !c->wrong) {
-    const tt_ffi_buffer *pack = next_buffer(c, &c->frame->arguments, &c->next_argument, TT_FFI_F32);
-    for (int64_t i = 0; pack && i < l->groups * l->numbers; i++) {
-      if (l->places[i] < 0 || l->places[i] >= elements(pack)) {
-        refuse(c, "a number that lies outside");
-      }
-    }
-    l->pack = pack ? pack->data : NULL;
-  }
-  l->in = in;
-  l->out = out;
-}
-
-void *tt_handle_lists(tt_ffi_frame *frame) {
-  call c;
-  void *result;
-  if (!begin(frame, 0, &c, &result)) {
-    return result;
-  }
-  tt_lists l;
-  bool enough = true;
-  if (read_lists(&c, &l)) {
-    void **arrays = malloc(sizeof *arrays * (size_t)(l.groups * (l.inputs + l.outputs) + 1));
-    if (arrays) {
-      const float **in = (const float **)arrays;
-      read_arrays(&c, &l, in, (float **)(in + l.groups * l.inputs));
-      const tt_team team = team_of(frame);
-      enough = !all_read(&c) || tt_run_lists(tt_kernels_best(), &team, &l);
-    }
-    enough = enough && arrays;
-    free(arrays);
-  }
-  return end(&c, enough);
-}
-
 bool tt_kernels_register(tt_pjrt_client *client) {
   static const struct {
     const char *name;
     tt_pjrt_handler *handler;
-  } handlers[] = {{TT_HOST_FORWARD, tt_handle_attention}, {TT_HOST_BACKWARD, tt_handle_attention_backward},
-                  {TT_HOST_PRODUCT, tt_handle_product},   {TT_HOST_LISTS, tt_handle_lists},
-                  {TT_HOST_NORM, tt_handle_norm},         {TT_HOST_NORM_BACKWARD, tt_handle_norm_backward}};
+  } handlers[] = {{TT_HOST_FORWARD, tt_handle_attention},
+                  {TT_HOST_BACKWARD, tt_handle_attention_backward},
+                  {TT_HOST_PRODUCT, tt_handle_product},
+                  {TT_HOST_NORM, tt_handle_norm},
+                  {TT_HOST_NORM_BACKWARD, tt_handle_norm_backward}};
   const char *wanted = getenv("TORCH_TPU_HOST_KERNELS");
   bool all = !wanted || strcmp(wanted, "0") != 0;
   for (size_t i = 0; all && i < sizeof handlers / sizeof *handlers; i++) {

@@ -42,24 +42,9 @@ enum {
   TT_HOST_NORM_COUNT,
 };
 
-// Lists: the counts below, then the constants, the operators, the registers of the results, and for each group how many
-// elements it has and where its numbers lie in the pack. Operands: the inputs of all groups, then, if there are
-// numbers, the pack; results: the outputs of all groups.
-enum {
-  TT_LISTS_GROUPS,
-  TT_LISTS_INPUTS,
-  TT_LISTS_NUMBERS,
-  TT_LISTS_CONSTANTS,
-  TT_LISTS_REGISTERS,
-  TT_LISTS_OPS,
-  TT_LISTS_OUTPUTS,
-  TT_LISTS_HEAD
-};
-
 #define TT_HOST_FORWARD "torchtpu.attention.1"
 #define TT_HOST_BACKWARD "torchtpu.attention_backward.1"
 #define TT_HOST_PRODUCT "torchtpu.product.1"
-#define TT_HOST_LISTS "torchtpu.lists.1"
 #define TT_HOST_NORM "torchtpu.layer_norm.1"
 #define TT_HOST_NORM_BACKWARD "torchtpu.layer_norm_backward.1"
 
@@ -70,7 +55,6 @@ struct tt_ffi_frame;
 void *tt_handle_attention(struct tt_ffi_frame *frame);
 void *tt_handle_attention_backward(struct tt_ffi_frame *frame);
 void *tt_handle_product(struct tt_ffi_frame *frame);
-void *tt_handle_lists(struct tt_ffi_frame *frame);
 void *tt_handle_norm(struct tt_ffi_frame *frame);
 void *tt_handle_norm_backward(struct tt_ffi_frame *frame);
 

@@ -62,42 +62,6 @@ typedef struct tt_norm {
   float *partial;  // [items][2][columns]: sums over a piece's rows; NULL: not wanted
 } tt_norm;
 
-// One elementwise program for groups of arrays: what an optimizer does to every parameter. Registers: the group's
-// inputs, its numbers, constants, then what the operators make. The arrays of a group have as many elements each; a
-// result may lie where an input of its group lies.
-enum {
-  TT_LIST_ADD,
-  TT_LIST_SUBTRACT,
-  TT_LIST_MULTIPLY,
-  TT_LIST_DIVIDE,
-  TT_LIST_SQRT,
-  TT_LIST_NEGATE,
-  TT_LIST_ABS,
-  TT_LIST_LT,  // comparisons give a mask, for TT_LIST_SELECT
-  TT_LIST_LE,
-  TT_LIST_GT,
-  TT_LIST_GE,
-  TT_LIST_EQ,
-  TT_LIST_NE,
-  TT_LIST_SELECT,
-  TT_LIST_CODES,
-  TT_LIST_REGISTERS = 64,
-  TT_LIST_OP_WORDS = 5,  // code, to, and three operands; those that an operator doesn't have are any register
-  TT_LIST_PIECE = 16384  // elements of one piece of work
-};
-typedef struct tt_lists {
-  int64_t groups, inputs, numbers, constants, registers, op_count, outputs;
-  const int64_t *constant_bits;  // [constants]: of a float32
-  const int64_t *ops;            // [op_count][TT_LIST_OP_WORDS]
-  const int64_t *results;        // [outputs]: registers
-  const int64_t *counts;         // [groups]: elements, above 0
-  const int64_t *places;         // [groups][numbers]: in `pack`
-  const float *pack;
-  const float *const *in;  // [groups][inputs]
-  float *const *out;       // [groups][outputs]
-} tt_lists;
-static inline int64_t tt_list_pieces(int64_t count) { return (count + TT_LIST_PIECE - 1) / TT_LIST_PIECE; }
-
 // ---- kernels for one set of instructions ----
 // Each does one of the problem's pieces; pieces are independent. `scratch` holds as many floats as the size function
 // says, aligned to 64 bytes.
@@ -112,8 +76,6 @@ typedef struct tt_kernels {
   void (*normalise)(const tt_norm *p, int64_t item);
   void (*derive_norm)(const tt_norm *p, int64_t item, float *scratch);
   size_t (*derive_norm_scratch)(const tt_norm *p);
-  void (*run_lists)(const tt_lists *l, int64_t item, float *scratch);
-  size_t (*lists_scratch)(const tt_lists *l);
 } tt_kernels;
 
 // The best that this processor runs; the i-th that it runs, best first, NULL behind the last.
@@ -140,7 +102,6 @@ bool tt_attend_backward(const tt_kernels *kernels, const tt_team *team, const tt
 bool tt_multiply(const tt_kernels *kernels, const tt_team *team, tt_product *p);
 bool tt_normalise(const tt_kernels *kernels, const tt_team *team, tt_norm *p);
 bool tt_norm_backward(const tt_kernels *kernels, const tt_team *team, tt_norm *p);
-bool tt_run_lists(const tt_kernels *kernels, const tt_team *team, const tt_lists *l);
 
 // Runs `piece(context, i, scratch)` for every i below `count`. Helpers that come late find nothing to do; the caller
 // waits only for pieces that a helper has begun. `work`: an estimate in nanoseconds, below which the team isn't asked.

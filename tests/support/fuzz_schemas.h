@@ -281,6 +281,7 @@ static const char *const fuzz_schemas[] = {
     "aten::nonzero_static|Tself,Isize,Ifill_value|T|",
     "torchtpu::nonzero_columns|Tself|T,T|",
     "aten::native_layer_norm|Tinput,Jnormalized_shape,T?weight,T?bias,Feps|T,T,T|",
+    "torchtpu::layer_norm|Tinput,Jnormalized_shape,T?weight,T?bias,Feps=1e-05,Bcudnn_enable|T|",
     "aten::native_layer_norm_backward|Tgrad_out,Tinput,Jnormalized_shape,Tmean,Trstd,T?weight,T?bias,Joutput_mask|T,T"
     ",T|",
     "aten::native_group_norm|Tinput,T?weight,T?bias,IN,IC,IHxW,Igroup,Feps|T,T,T|",
