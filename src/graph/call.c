@@ -207,7 +207,7 @@ static tt_status *make_storages(const tt_graph_state *s, const tt_program *progr
   }
   for (int32_t i = 0; i < program->final_count; i++) {
     if (program->finals[i].slot < 0) {
-      TT_TRY(tt_storage_create(s->engine->device, program->finals[i].nbytes, &out->storages[out->storage_count]));
+      TT_TRY(tt_storage_create_locked(s->engine, program->finals[i].nbytes, &out->storages[out->storage_count]));
       out->storage_count++;
     }
   }
