@@ -168,7 +168,8 @@ FREED_MEMORY = """
 
     x = torch.ones(1 << 24, device="tpu")  # 64 MiB
     faults_of_steps()
-    faults = faults_of_steps()
+    # A result may go when the next one has its memory already: then the pool has two blocks from there on.
+    faults = min(faults_of_steps() for _ in range(3))
     before = resident()
     torch.tpu.empty_cache()
     given_back = before - resident()
