@@ -152,6 +152,7 @@ def test_intermediate_result_too_large(run_python):
 
 FREED_MEMORY = """
     import resource
+    import time
     import torch
 
     def resident():
@@ -170,6 +171,7 @@ FREED_MEMORY = """
     faults_of_steps()
     # A result may go when the next one has its memory already: then the pool has two blocks from there on.
     faults = min(faults_of_steps() for _ in range(3))
+    time.sleep(0.3)  # the last one, too
     before = resident()
     torch.tpu.empty_cache()
     given_back = before - resident()
