@@ -1,19 +1,4 @@
-// The kernels for any processor; what instructions that means is said in CMakeLists.txt.
+// The kernels for any processor.
 #define TT_WIDTH 4
-#include "kernels/attention_simd.h"
-#include "kernels/norm_simd.h"
-#include "kernels/product_simd.h"
-#include "kernels/sets.h"
-
-const tt_kernels tt_kernels_generic = {
-    .name = "generic",
-    .attend = attend,
-    .attend_scratch = attend_scratch,
-    .attend_backward = attend_backward,
-    .attend_backward_scratch = attend_backward_scratch,
-    .multiply = multiply_item,
-    .multiply_scratch = multiply_scratch,
-    .normalise = normalise,
-    .derive_norm = derive_norm,
-    .derive_norm_scratch = derive_scratch,
-};
+#define TT_SET generic
+#include "kernels/set.h"

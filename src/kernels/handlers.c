@@ -153,6 +153,10 @@ static float *next_dense(call *c, const tt_ffi_list *list, int64_t *next, int64_
   return array ? array->data : NULL;
 }
 
+static float *next_in(call *c, int64_t count) { return next_dense(c, &c->frame->arguments, &c->next_argument, count); }
+
+static float *next_out(call *c, int64_t count) { return next_dense(c, &c->frame->results, &c->next_result, count); }
+
 // ---- threads ----
 static bool schedule(void *context, void (*task)(void *data), void *data) {
   const tt_ffi_frame *frame = context;
@@ -220,7 +224,8 @@ typedef struct attention_sizes {
   int64_t query[4], key[4], value[4], out[4], bias[4];
 } attention_sizes;
 
-static void read_sizes(call *c, tt_attention *a, attention_sizes *s) {
+// The sizes, and query, key and value; where their strides begin.
+static const int64_t *read_attention(call *c, tt_attention *a, attention_sizes *s) {
   const int64_t *n = c->numbers;
   *a = (tt_attention){.batch = n[TT_HOST_BATCH],
                       .q_heads = n[TT_HOST_Q_HEADS],
@@ -242,10 +247,19 @@ static void read_sizes(call *c, tt_attention *a, attention_sizes *s) {
       .out = {a->batch, a->q_heads, a->q_length, a->v_width},
       .bias = {a->batch, a->q_heads, a->q_length, a->k_length},
   };
+  const int64_t *strides = n + TT_HOST_ATTENTION;
+  a->query = next_rows(c, s->query, strides);
+  a->key = next_rows(c, s->key, strides + 4);
+  a->value = next_rows(c, s->value, strides + 8);
+  return strides;
+}
+
+static tt_rows next_bias(call *c, const attention_sizes *s, const int64_t *strides) {
+  return c->numbers[TT_HOST_BIAS] ? next_rows(c, s->bias, strides) : (tt_rows){0};
 }
 
 static void read_scale(call *c, tt_attention *a) {
-  const float *scale = next_dense(c, &c->frame->arguments, &c->next_argument, 1);
+  const float *scale = next_in(c, 1);
   a->scale = scale ? *scale : 0;
 }
 
@@ -257,17 +271,11 @@ void *tt_handle_attention(tt_ffi_frame *frame) {
   }
   tt_attention a;
   attention_sizes s;
-  read_sizes(&c, &a, &s);
-  const int64_t *strides = c.numbers + TT_HOST_ATTENTION;
-  a.query = next_rows(&c, s.query, strides);
-  a.key = next_rows(&c, s.key, strides + 4);
-  a.value = next_rows(&c, s.value, strides + 8);
-  if (c.numbers[TT_HOST_BIAS]) {
-    a.bias = next_rows(&c, s.bias, strides + 16);
-  }
+  const int64_t *strides = read_attention(&c, &a, &s);
+  a.bias = next_bias(&c, &s, strides + 16);
   read_scale(&c, &a);
   a.out = next_rows_out(&c, s.out, strides + 12);
-  a.lse = next_dense(&c, &frame->results, &c.next_result, product_of(s.query, 3));
+  a.lse = next_out(&c, product_of(s.query, 3));
   const tt_team team = team_of(frame);
   return end(&c, !all_read(&c) || tt_attend(tt_kernels_best(), &team, &a));
 }
@@ -280,17 +288,11 @@ void *tt_handle_attention_backward(tt_ffi_frame *frame) {
   }
   tt_attention a;
   attention_sizes s;
-  read_sizes(&c, &a, &s);
-  const int64_t *strides = c.numbers + TT_HOST_ATTENTION;
-  a.query = next_rows(&c, s.query, strides);
-  a.key = next_rows(&c, s.key, strides + 4);
-  a.value = next_rows(&c, s.value, strides + 8);
+  const int64_t *strides = read_attention(&c, &a, &s);
   a.saved_out = next_rows(&c, s.out, strides + 12);
   a.grad_out = next_rows(&c, s.out, strides + 28);
-  if (c.numbers[TT_HOST_BIAS]) {
-    a.bias = next_rows(&c, s.bias, strides + 32);
-  }
-  a.saved_lse = next_dense(&c, &frame->arguments, &c.next_argument, product_of(s.query, 3));
+  a.bias = next_bias(&c, &s, strides + 32);
+  a.saved_lse = next_in(&c, product_of(s.query, 3));
   read_scale(&c, &a);
   a.grad_query = next_rows_out(&c, s.query, strides + 16);
   a.grad_key = next_rows_out(&c, s.key, strides + 20);
@@ -340,10 +342,6 @@ static int64_t read_norm(call *c, tt_norm *p) {
   }
   return count;
 }
-
-static float *next_in(call *c, int64_t count) { return next_dense(c, &c->frame->arguments, &c->next_argument, count); }
-
-static float *next_out(call *c, int64_t count) { return next_dense(c, &c->frame->results, &c->next_result, count); }
 
 void *tt_handle_norm(tt_ffi_frame *frame) {
   call c;
