@@ -339,19 +339,14 @@ static void free_storages(tt_results *out) {
   }
 }
 
-// Gives the new values to the storages, which from here on are what later calls read.
-static void publish(const tt_call_state *s, const tt_record *record, tt_task *task, uint64_t sequence,
-                    tt_results *out) {
-  for (int32_t i = 0; i < task->output_count; i++) {
-    tt_value *value = task->outputs[i];
-    if (!value) {
-      continue;
-    }
+void tt_call_publish(const tt_call_state *s, const tt_record *record, tt_value *const *values, tt_results *out) {
+  for (int32_t i = 0; i < record->lowered.output_count; i++) {
     const tt_output *output = &record->lowered.outputs[i];
-    value->sequence = sequence;
-    tt_value_take_new(value, TT_VALUE_REF);
-    tt_storage_set_value(output->kind == TT_OUTPUT_RESULT ? out->storages[output->index] : s->storages[output->index],
-                         value);
+    if (values[i]) {
+      tt_value_take_new(values[i], TT_VALUE_REF);
+      tt_storage_set_value(output->kind == TT_OUTPUT_RESULT ? out->storages[output->index] : s->storages[output->index],
+                           values[i]);
+    }
   }
 }
 
@@ -375,10 +370,8 @@ static tt_status *launch(const tt_call_state *s, tt_record *record, tt_results *
     tt_task_release(task);
     return status;
   }
-  task->record = record;
-  atomic_fetch_add_explicit(&record->refs, 1, memory_order_relaxed);
-  publish(s, record, task, atomic_load(&engine->queue.pushed) + 1, out);
-  tt_queue_push(engine);
+  tt_call_publish(s, record, task->outputs, out);
+  tt_queue_push_run(engine, task, record);
   return NULL;
 }
 

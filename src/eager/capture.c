@@ -180,13 +180,6 @@ tt_status *tt_capture_record(const tt_call_state *s, tt_record *record, tt_resul
     capture->count--;
     return tt_status_prefix(status, "%s()", s->op->short_name);
   }
-  for (int32_t i = 0; i < step->output_count; i++) {
-    const tt_output *output = &record->lowered.outputs[i];
-    if (step->outputs[i]) {
-      tt_value_ref(step->outputs[i]);
-      tt_storage_set_value(output->kind == TT_OUTPUT_RESULT ? out->storages[output->index] : s->storages[output->index],
-                           step->outputs[i]);
-    }
-  }
+  tt_call_publish(s, record, step->outputs, out);
   return NULL;
 }

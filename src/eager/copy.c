@@ -118,16 +118,6 @@ static tt_value *hold_value(tt_engine *engine, tt_storage *storage) {
   return value;
 }
 
-static void drop_value(tt_value *value) {
-  if (value) {
-    tt_engine *engine = &tt_the_runtime.engines[value->device];
-    pthread_mutex_lock(&engine->lock);
-    value->owners--;
-    pthread_mutex_unlock(&engine->lock);
-    tt_value_unref(value);
-  }
-}
-
 // ---- host ----
 static tt_status *check_memory(tt_engine *engine, size_t nbytes, const char *what) {
   pthread_mutex_lock(&engine->lock);  // it may end a stretch
@@ -218,7 +208,7 @@ static tt_status *read_storage(tt_engine *engine, tt_storage *storage, void *dat
     return NULL;
   }
   tt_status *status = read_value(engine, value, data, nbytes);
-  drop_value(value);
+  tt_value_disown(value);
   return status;
 }
 
@@ -289,7 +279,7 @@ static tt_status *copy_across(const tt_tensor *destination, const tt_tensor *sou
   if (!status) {
     status = tt_storage_create(to->device, value->nbytes, &arrived);
   }
-  drop_value(value);
+  tt_value_disown(value);
   tt_storage_free(packed);
   if (status) {
     tt_value_unref(moved);
@@ -402,7 +392,7 @@ tt_status *tt_storage_retype(const tt_tensor *tensor, tt_storage **out_copy) {
   } else if (!status) {
     move_value(engine, storage, value, fresh);
   }
-  drop_value(value);
+  tt_value_disown(value);
   return status;
 }
 
@@ -426,7 +416,7 @@ tt_status *tt_storage_resize(tt_storage *storage, size_t nbytes) {
       move_value(engine, storage, value, fresh);
     }
   }
-  drop_value(value);
+  tt_value_disown(value);
   if (status) {
     tt_vspace_free(address, nbytes);
     return status;

@@ -73,6 +73,9 @@ static inline void tt_value_take_new(tt_value *value, uint64_t counts) {
   atomic_store_explicit(&value->counts, atomic_load_explicit(&value->counts, memory_order_relaxed) + counts,
                         memory_order_relaxed);
 }
+// A reference of an owner that is no storage: the value is not donated while it has it. These take the engine lock.
+void tt_value_own(tt_value *value);
+void tt_value_disown(tt_value *value);     // NULL is allowed
 void tt_value_give_away(tt_value *value);  // to a program: its bytes count no more
 
 // ---- storages ----
@@ -353,6 +356,8 @@ void tt_tape_settle(tt_engine *engine);
 // Lets go of what the task holds.
 void tt_task_release(tt_task *task);
 uint64_t tt_queue_push(tt_engine *engine);  // returns the task's sequence
+// Pushes a task whose inputs and outputs are filled in; it runs `record`.
+void tt_queue_push_run(tt_engine *engine, tt_task *task, tt_record *record);
 // Waits until the dispatch thread is done with `sequence` (launched it, or failed to).
 void tt_queue_wait(tt_engine *engine, uint64_t sequence);
 // Waits until everything enqueued so far is complete on the device.

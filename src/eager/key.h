@@ -43,6 +43,9 @@ TT_MUST_USE tt_status *tt_call_state_init(tt_call_state *state, tt_op *op, const
 void tt_call_state_free(tt_call_state *state);
 // Makes the key's words; engine lock held. May be repeated.
 TT_MUST_USE tt_status *tt_call_state_key(tt_call_state *state);
+// Gives the storages the values that a call makes, which from here on are what later calls read; nobody else has seen
+// them yet. In the order of the record's outputs, NULL for asserts. Engine lock held.
+void tt_call_publish(const tt_call_state *state, const tt_record *record, tt_value *const *values, tt_results *out);
 uint64_t tt_call_state_hash(const tt_call_state *state);  // of the words
 
 #endif  // TORCHTPU_EAGER_KEY_H

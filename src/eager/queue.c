@@ -66,6 +66,18 @@ uint64_t tt_queue_push(tt_engine *engine) {
   return sequence;
 }
 
+void tt_queue_push_run(tt_engine *engine, tt_task *task, tt_record *record) {
+  task->record = record;
+  atomic_fetch_add_explicit(&record->refs, 1, memory_order_relaxed);
+  const uint64_t sequence = atomic_load_explicit(&engine->queue.pushed, memory_order_relaxed) + 1;
+  for (int32_t i = 0; i < task->output_count; i++) {
+    if (task->outputs[i]) {
+      task->outputs[i]->sequence = sequence;
+    }
+  }
+  tt_queue_push(engine);
+}
+
 void tt_queue_wait(tt_engine *engine, uint64_t sequence) {
   tt_queue *queue = &engine->queue;
   for (int i = 0; i < SPINS_BEFORE_WAIT; i++) {

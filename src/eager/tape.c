@@ -130,18 +130,6 @@ static void fail_values(tt_value **values, int32_t count, const tt_status *statu
   }
 }
 
-static void push(tt_engine *engine, tt_task *task, tt_record *record) {
-  task->record = record;
-  atomic_fetch_add_explicit(&record->refs, 1, memory_order_relaxed);
-  uint64_t sequence = atomic_load(&engine->queue.pushed) + 1;
-  for (int32_t i = 0; i < task->output_count; i++) {
-    if (task->outputs[i]) {
-      task->outputs[i]->sequence = sequence;
-    }
-  }
-  tt_queue_push(engine);
-}
-
 static tt_status *take_inputs(tt_engine *engine, const tt_step *step, tt_task *task) {
   const tt_literal *literal = step->literals;
   for (int32_t i = 0; i < step->input_count; i++) {
@@ -175,7 +163,7 @@ static void launch_step(tt_engine *engine, tt_step *step) {
       }
     }
     task->output_count = step->output_count;
-    push(engine, task, step->record);
+    tt_queue_push_run(engine, task, step->record);
   }
   drop_strong(engine, step);
 }
@@ -258,7 +246,7 @@ static void launch_program(tt_engine *engine, tt_record *program) {
       }
     }
     task->output_count = program->lowered.output_count;
-    push(engine, task, program);
+    tt_queue_push_run(engine, task, program);
   }
   tt_node *first = tt_trie_find(&tape->trie, NULL, tape->steps[0]);
   if (first) {
@@ -496,17 +484,6 @@ static bool append(tt_tape *tape, tt_step *step) {
   return true;
 }
 
-static void publish(const tt_call_state *s, const tt_step *step, tt_results *out) {
-  for (int32_t i = 0; i < step->output_count; i++) {
-    const tt_output *output = &step->record->lowered.outputs[i];
-    if (step->outputs[i]) {
-      tt_value_take_new(step->outputs[i], TT_VALUE_REF);
-      tt_storage_set_value(output->kind == TT_OUTPUT_RESULT ? out->storages[output->index] : s->storages[output->index],
-                           step->outputs[i]);
-    }
-  }
-}
-
 // Follows the trie; launches the step, and what was held before it, where no program can be ahead.
 static void advance(tt_engine *engine, const tt_step *step) {
   tt_tape *tape = &engine->tape;
@@ -559,7 +536,7 @@ tt_status *tt_tape_record(const tt_call_state *s, tt_record *record, tt_results 
     return status;
   }
   tape->recorded++;
-  publish(s, step, out);
+  tt_call_publish(s, record, step->outputs, out);
   advance(engine, step);
   if (tape->held_bytes > (size_t)engine->limit / 4) {
     tt_tape_cut(engine, TT_CUT_MEMORY);

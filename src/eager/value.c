@@ -226,6 +226,24 @@ static void disown(tt_value *value) {
   }
 }
 
+void tt_value_own(tt_value *value) {
+  tt_engine *engine = &tt_the_runtime.engines[value->device];
+  pthread_mutex_lock(&engine->lock);
+  tt_value_ref(value);
+  value->owners++;
+  pthread_mutex_unlock(&engine->lock);
+}
+
+void tt_value_disown(tt_value *value) {
+  if (value) {
+    tt_engine *engine = &tt_the_runtime.engines[value->device];
+    pthread_mutex_lock(&engine->lock);
+    disown(value);
+    pthread_mutex_unlock(&engine->lock);
+    tt_value_unref(value);
+  }
+}
+
 void tt_storage_set_value(tt_storage *storage, tt_value *value) {
   tt_value *old = storage->value;
   if (value) {

@@ -163,7 +163,7 @@ static tt_status *fill_inputs(const tt_graph_state *s, const tt_program *program
 static bool may_donate(const tt_graph_state *s, const tt_program *program, int32_t i) {
   const tt_source *source = &program->sources[i];
   return program->record->lowered.params[i].aliased && source->kind == TT_SOURCE_SLOT && s->slots[source->index] &&
-         atomic_load(&s->slots[source->index]->value->owners) == 1;
+         s->slots[source->index]->value->owners == 1;
 }
 
 static tt_status *fill_outputs(const tt_graph_state *s, const tt_program *program, tt_task *task) {
@@ -269,15 +269,7 @@ static tt_status *launch(const tt_graph_state *s, const tt_program *program, tt_
     return status;
   }
   bury(s, program, task);
-  const uint64_t sequence = atomic_load(&s->engine->queue.pushed) + 1;
-  for (int32_t i = 0; i < task->output_count; i++) {
-    if (task->outputs[i]) {
-      task->outputs[i]->sequence = sequence;
-    }
-  }
-  task->record = program->record;
-  atomic_fetch_add_explicit(&program->record->refs, 1, memory_order_relaxed);
-  tt_queue_push(s->engine);
+  tt_queue_push_run(s->engine, task, program->record);
   return NULL;
 }
 

@@ -96,18 +96,14 @@ static tt_status *find_source(builder *b, tt_value *value, tt_source *out) {
                     "a graph uses a tensor that was made while another one was captured: it has no data");
   } else {
     *out = (tt_source){TT_SOURCE_CONSTANT, -1, value};
-    tt_value_ref(value);
-    atomic_fetch_add(&value->owners, 1);
+    tt_value_own(value);
   }
   return NULL;
 }
 
 static void drop_source(tt_source *source) {
-  if (source->constant) {
-    atomic_fetch_sub(&source->constant->owners, 1);
-    tt_value_unref(source->constant);
-    source->constant = NULL;
-  }
+  tt_value_disown(source->constant);
+  source->constant = NULL;
 }
 
 static tt_status *add_final(builder *b, int32_t slot, size_t nbytes, tt_value *value) {
@@ -293,7 +289,8 @@ static tt_status *zeros(tt_engine *engine, const tt_param *param, tt_source *out
       tt_value_from_host(engine, bytes, (tt_dtype)param->dtype, (int64_t[]){param->index}, 1, &out->constant);
   free(bytes);
   TT_TRY(status);
-  atomic_fetch_add(&out->constant->owners, 1);
+  tt_value_own(out->constant);
+  tt_value_unref(out->constant);  // the reference that it was made with
   out->kind = TT_SOURCE_CONSTANT;
   return NULL;
 }
