@@ -186,12 +186,15 @@ c10::DataPtr make_data_ptr(tt_storage *storage) {
           c10::Device(kTpu, static_cast<c10::DeviceIndex>(tt_storage_device(storage)))};
 }
 
+c10::Storage make_storage(tt_storage *storage) {
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                            tt_storage_nbytes(storage), make_data_ptr(storage),
+                                                            allocator(), /*resizable=*/true));
+}
+
 at::Tensor make_tensor(tt_storage *storage, c10::ScalarType type, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  auto impl = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), tt_storage_nbytes(storage),
-                                                    make_data_ptr(storage), allocator(), /*resizable=*/true);
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(impl)),
-                                                         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                                         c10::scalarTypeToTypeMeta(type));
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      make_storage(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(type));
   if (sizes.size() != 1 || sizes[0] != 0 || strides[0] != 1) {
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   }

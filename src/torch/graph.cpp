@@ -69,12 +69,6 @@ struct Arguments {
   }
 };
 
-c10::Storage make_storage(tt_storage *storage) {
-  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                                            tt_storage_nbytes(storage), make_data_ptr(storage),
-                                                            allocator(), /*resizable=*/true));
-}
-
 at::Tensor view_of(const c10::Storage &storage, c10::ScalarType type, c10::IntArrayRef sizes, c10::IntArrayRef strides,
                    int64_t offset) {
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(

@@ -32,6 +32,7 @@ void describe(const at::Tensor &tensor, const char *op, tt_tensor &out);  // whe
 c10::Allocator *allocator();
 // A DataPtr that owns the storage handle.
 c10::DataPtr make_data_ptr(tt_storage *storage);
+c10::Storage make_storage(tt_storage *storage);
 at::Tensor make_tensor(tt_storage *storage, c10::ScalarType type, c10::IntArrayRef sizes, c10::IntArrayRef strides);
 
 tt_generator *generator_of(const std::optional<at::Generator> &generator);
