@@ -242,10 +242,12 @@ tt_status *tt_cache_compile(tt_cache *cache, const tt_cache_module *module, tt_p
 bool tt_cache_load(tt_cache *cache, const tt_cache_module *module, tt_pjrt_executable **out_executable,
                    tt_cache_outcome *out_outcome) {
   job j = {.cache = cache, .module = *module, .begin_ns = tt_now_ns()};
-  tt_status *status = is_on(cache, module->device) ? make_key(&j) : NULL;
-  bool found =
-      !status && is_on(cache, module->device) && (look_into(&j, &cache->disk) || look_into(&j, &cache->shared));
-  tt_status_free(status);
+  bool found = false;
+  if (is_on(cache, module->device)) {
+    tt_status *status = make_key(&j);
+    found = !status && (look_into(&j, &cache->disk) || look_into(&j, &cache->shared));
+    tt_status_free(status);
+  }
   finish(&j, out_executable, out_outcome);
   return found;
 }

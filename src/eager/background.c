@@ -79,12 +79,16 @@ void tt_foreground_end(const tt_compile_scope *scope, bool compiled) {
 }
 
 // ---- those in the background ----
-// The pool takes its priority from the thread that compiles first: where all so far was loaded, that would be this one.
-static void start_pool(void) {
+static bool has_pool(void) {
   tt_mutex_lock(&background.lock);
   bool started = background.searched;
   tt_mutex_unlock(&background.lock);
-  if (started) {
+  return started;
+}
+
+// The pool takes its priority from the thread that compiles first: where all so far was loaded, that would be this one.
+static void start_pool(void) {
+  if (has_pool()) {
     return;
   }
   static const char text[] =
@@ -102,10 +106,7 @@ static void start_pool(void) {
 }
 
 void tt_background_load(void) {
-  tt_mutex_lock(&background.lock);
-  bool started = background.searched;
-  tt_mutex_unlock(&background.lock);
-  if (started) {
+  if (has_pool()) {
     tt_priority_set(tt_thread_id(), TT_PRIORITY_LOW);
   }
 }

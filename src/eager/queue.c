@@ -349,6 +349,11 @@ static void sleep_until(tt_queue *queue, uint64_t next) {
   pthread_mutex_unlock(&queue->mutex);
 }
 
+static void adapt_spins(tt_queue *queue, bool worth_it) {
+  const int spins = worth_it ? 2 * queue->spins : queue->spins / 2;
+  queue->spins = spins < LEAST_SPINS ? LEAST_SPINS : spins > MOST_SPINS ? MOST_SPINS : spins;
+}
+
 // Waits a while awake, the longer the more often that was or would have been worth it: tasks of strict come close
 // together, programs of fused don't. A short sleep counts as well as a short wait: who has to wake this thread for each
 // task takes too long for another one to come while it is awake.
@@ -356,7 +361,7 @@ static void wait_for_task(tt_engine *engine, uint64_t next) {
   tt_queue *queue = &engine->queue;
   for (int i = 0; i < queue->spins; i++) {
     if (atomic_load_explicit(&queue->pushed, memory_order_acquire) >= next) {
-      queue->spins = 2 * queue->spins < MOST_SPINS ? 2 * queue->spins : MOST_SPINS;
+      adapt_spins(queue, true);
       return;
     }
     relax();
@@ -366,11 +371,8 @@ static void wait_for_task(tt_engine *engine, uint64_t next) {
   retire_complete(queue, false);
   sleep_until(queue, next);
   // Where others keep the processors busy it wakes late, and finds more than one.
-  if (tt_now_ns() - begin < SHORT_SLEEP_NS || atomic_load_explicit(&queue->pushed, memory_order_relaxed) > next) {
-    queue->spins = 2 * queue->spins < MOST_SPINS ? 2 * queue->spins : MOST_SPINS;
-  } else {
-    queue->spins = queue->spins / 2 > LEAST_SPINS ? queue->spins / 2 : LEAST_SPINS;
-  }
+  adapt_spins(
+      queue, tt_now_ns() - begin < SHORT_SLEEP_NS || atomic_load_explicit(&queue->pushed, memory_order_relaxed) > next);
 }
 
 static void *dispatch(void *argument) {

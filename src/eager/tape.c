@@ -395,15 +395,20 @@ static int32_t walk(tt_tape *tape) {
   return 0;
 }
 
+static tt_record *ready_program(const tt_node *node, const int32_t *live, int32_t count) {
+  const tt_variant *variant = tt_node_find(node, live, count);
+  return variant && variant->state == TT_VARIANT_READY ? variant->program : NULL;
+}
+
 static void finish(tt_engine *engine, int32_t count, tt_cut_reason reason) {
   note_cut(reason);
   tt_tape *tape = &engine->tape;
   int32_t *live = malloc(sizeof *live * (size_t)(tape->value_count + 1));
   if (live) {
     int32_t live_count = find_live(tape, count, tape->recorded - (uint64_t)(tape->count - count), live);
-    tt_variant *variant = tape->holding && tape->node ? tt_node_find(tape->node, live, live_count) : NULL;
-    if (variant && variant->state == TT_VARIANT_READY) {
-      launch_program(engine, variant->program);
+    tt_record *program = tape->holding && tape->node ? ready_program(tape->node, live, live_count) : NULL;
+    if (program) {
+      launch_program(engine, program);
     } else {
       launch_held(engine);
       note(engine, count, live, live_count, reason);
@@ -433,10 +438,10 @@ static void launch_complete(tt_engine *engine) {
   int32_t *live = malloc(sizeof *live * (size_t)(tape->value_count + 1));
   if (live) {
     int32_t count = find_live(tape, tape->count, tape->recorded, live);
-    tt_variant *variant = tt_node_find(tape->node, live, count);
-    if (variant && variant->state == TT_VARIANT_READY) {
+    tt_record *program = ready_program(tape->node, live, count);
+    if (program) {
       note_cut(tape->node->ends);
-      launch_program(engine, variant->program);
+      launch_program(engine, program);
       restart(engine, tape->count);
     }
     free(live);

@@ -10,8 +10,9 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from captured_programs import run_captured
 from helpers import check
-from programs import Choices, run_captured, run_program
+from programs import Choices, run_program
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
