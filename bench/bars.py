@@ -67,6 +67,7 @@ BARS = (
             ("host syncs", "waits for the device", 0),
         )
     ),
+    Bar("import torch: added by the device", ("start", "import torch", "added", "tpu strict"), None, 0.05),
     *(
         Bar(f"start of {case}, {mode}: compiles when warm", ("start", case, "warm, compiles", f"tpu {mode}"), None, 0)
         for case in STARTS

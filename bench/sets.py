@@ -283,9 +283,35 @@ def start_case(context, case):
     agree(context, "start", case.name, values, case.tolerance, 1)
 
 
+def import_time(context):
+    """What the device adds to `import torch`: of the processor's time, and of the smallest of several, since
+    disturbance only ever adds."""
+    code = "import time; begin = time.process_time(); import torch; print(time.process_time() - begin)"
+    variant = next((variant for variant in context.variants if variant.startswith("tpu")), None)
+    if variant is None:
+        return
+    python, environment, folder = context.settings.command(variant)
+    seconds = {"0": [], "1": []}
+    for _ in range(1 if context.tiny else 5):
+        for autoload, times in seconds.items():
+            done = subprocess.run(
+                [*python, "-c", code],
+                env={**environment, "TORCH_TPU_AUTOLOAD": autoload},
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=context.settings.timeout,
+                check=True,
+            )
+            times.append(float(done.stdout))
+    context.figures.add("start", "import torch", "without the device", "s", variant, [min(seconds["0"])])
+    context.figures.add("start", "import torch", "added", "s", variant, [min(seconds["1"]) - min(seconds["0"])])
+
+
 def start(context):
     """From the first touch of the device to the end of its first step in new processes: the first, and one that finds
-    the first one's cache. What PyTorch loads by itself has been loaded."""
+    the first one's cache. What PyTorch loads by itself has been loaded. And what the device adds to `import torch`."""
+    import_time(context)
     for case in CASES:
         if case.name in STARTS and (not context.tiny or case.name == "mlp"):
             start_case(context, case)

@@ -252,14 +252,30 @@ static void key_string(tt_call_state *s, const char *text) {
   }
 }
 
+// What an argument that is no tensor puts, at most. Whoever describes one leaves what it doesn't need as it was, `count`
+// of what is no list among it.
+static int32_t most_words(const tt_arg *arg) {
+  switch ((tt_arg_tag)arg->tag) {
+    case TT_ARG_TENSORS:
+      return 16;  // each makes its own room
+    case TT_ARG_NUMBERS:
+    case TT_ARG_INTS:
+    case TT_ARG_FLOATS:
+      return 16 + 4 * (int32_t)arg->count;
+    case TT_ARG_STRING:
+      return 16 + (int32_t)strlen(arg->u.string) / 8;
+    default:
+      return 16;
+  }
+}
+
 static tt_status *key_arg(tt_call_state *s, int32_t i) {
   const tt_arg *arg = &s->args[i];
   const tt_op_arg *info = &s->op->args[i];
   if (arg->tag == TT_ARG_TENSOR) {
     return key_tensor(s, info, &arg->u.tensor, &s->tensors[s->first_tensor[i]]);
   }
-  int32_t room = 16 + 4 * (int32_t)arg->count + (arg->tag == TT_ARG_STRING ? (int32_t)strlen(arg->u.string) / 8 : 0);
-  if (!reserve_words(s, room)) {
+  if (!reserve_words(s, most_words(arg))) {
     return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
   }
   switch ((tt_arg_tag)arg->tag) {

@@ -1,7 +1,6 @@
 """`import torch` has the device, costs little, and does nothing that a program without it would notice."""
 
 import os
-import statistics
 import sys
 
 import pytest
@@ -184,21 +183,8 @@ def test_a_failure_does_not_break_import_torch(run_python):
     assert done.stdout.startswith("cpu_fallback mode 'never' is none of")
 
 
-def test_import_time(run_python):
-    """At most 50 ms: of the CPU, which other work on the machine disturbs less than the clock."""
-    code = "import time; t = time.process_time(); import torch; print(time.process_time() - t)"
-    seconds = {"1": [], "0": []}
-    for _ in range(5):
-        for autoload, times in seconds.items():
-            times.append(float(run_python(code, TORCH_TPU_AUTOLOAD=autoload).stdout))
-    # The smallest of several: disturbance only ever adds.
-    extra = min(seconds["1"]) - min(seconds["0"])
-    print(f"import torch: {statistics.median(seconds['0']):.3f} s, with torch_tpu {extra * 1e3:+.0f} ms")
-    assert extra < 0.050
-
-
 def test_python_share_of_import_time(run_python):
-    """None of the modules that autoloading imports is a heavy one."""
+    """None of the modules that autoloading imports is a heavy one. (What it takes is a figure of `make bench`.)"""
     done = run_python(
         """
         import sys

@@ -145,20 +145,28 @@ EAGER_UNUSED static tensor select_row(const tensor *t, int64_t row) {
 }
 
 // ---- arguments ----
-EAGER_UNUSED static tt_arg arg_tensor(const tensor *t) { return (tt_arg){.tag = TT_ARG_TENSOR, .u.tensor = ref(t)}; }
-EAGER_UNUSED static tt_arg arg_int(int64_t value) { return (tt_arg){.tag = TT_ARG_INT, .u.i = value}; }
+// Nobody may look at the count of what is no list.
+enum { NOT_A_LIST = INT32_MAX };
+
+EAGER_UNUSED static tt_arg arg_tensor(const tensor *t) {
+  return (tt_arg){.tag = TT_ARG_TENSOR, .count = NOT_A_LIST, .u.tensor = ref(t)};
+}
+EAGER_UNUSED static tt_arg arg_int(int64_t value) {
+  return (tt_arg){.tag = TT_ARG_INT, .count = NOT_A_LIST, .u.i = value};
+}
 EAGER_UNUSED static tt_arg arg_long(int64_t value) {
-  return (tt_arg){.tag = TT_ARG_NUMBER, .u.number = {.type = TT_S64, .u.i = value}};
+  return (tt_arg){.tag = TT_ARG_NUMBER, .count = NOT_A_LIST, .u.number = {.type = TT_S64, .u.i = value}};
 }
 EAGER_UNUSED static tt_arg arg_double(double value) {
-  return (tt_arg){.tag = TT_ARG_NUMBER, .u.number = {.type = TT_F64, .u.f = {value}}};
+  return (tt_arg){.tag = TT_ARG_NUMBER, .count = NOT_A_LIST, .u.number = {.type = TT_F64, .u.f = {value}}};
 }
 // A Python number where the schema has a tensor.
 EAGER_UNUSED static tt_arg arg_wrapped(double value) {
   return (tt_arg){.tag = TT_ARG_TENSOR,
+                  .count = NOT_A_LIST,
                   .u.tensor = {.dtype = TT_F64, .is_wrapped = true, .host = {.type = TT_F64, .u.f = {value}}}};
 }
-EAGER_UNUSED static tt_arg arg_none(void) { return (tt_arg){.tag = TT_ARG_NONE}; }
+EAGER_UNUSED static tt_arg arg_none(void) { return (tt_arg){.tag = TT_ARG_NONE, .count = NOT_A_LIST}; }
 
 // ---- operators ----
 typedef enum test_op {

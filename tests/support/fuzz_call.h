@@ -240,7 +240,8 @@ static void make_list(call *c, int32_t i, char letter, tt_arg *out) {
 static void make_arg(call *c, int32_t i, const form *form) {
   tt_arg *out = &c->args[i];
   const arg *schema = &form->args[i];
-  *out = (tt_arg){.tag = TT_ARG_NONE};
+  // Nobody may look at the count of what is no list.
+  *out = (tt_arg){.tag = TT_ARG_NONE, .count = INT32_MAX};
   c->first_tensor[i] = c->tensor_count;
   if (schema->optional && schema->letter != 'L' && one_in(c->in, 2)) {
     return;
