@@ -56,6 +56,9 @@ void tt_set_check_nan(bool enabled);  // debug mode: a NaN in a floating result 
 // Precision of float32 products: 0 default (fast), 1 high, 2 highest.
 void tt_set_matmul_precision(int32_t precision);
 int32_t tt_get_matmul_precision(void);
+// Of the calling thread: the number of the backward pass that its next calls belong to, -1: none. Fused mode may end a
+// stretch where it changes.
+void tt_set_section(int section);
 void tt_set_default_dtype(tt_dtype dtype);  // torch.get_default_dtype(), kept in step by the shim
 
 // Waits for everything enqueued on `device` (-1: all), then raises what failed: the first error, once.

@@ -252,8 +252,8 @@ static void key_string(tt_call_state *s, const char *text) {
   }
 }
 
-// What an argument that is no tensor puts, at most. Whoever describes one leaves what it doesn't need as it was, `count`
-// of what is no list among it.
+// What an argument that is no tensor puts, at most. Whoever describes one leaves what it doesn't need as it was,
+// `count` of what is no list among it.
 static int32_t most_words(const tt_arg *arg) {
   switch ((tt_arg_tag)arg->tag) {
     case TT_ARG_TENSORS:

@@ -3,8 +3,11 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/Resize.h>
+#include <c10/core/AutogradState.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <atomic>
@@ -92,6 +95,22 @@ void sync_default_dtype() {
   if (C10_UNLIKELY(type != known.load(std::memory_order_relaxed))) {
     tt_set_default_dtype(to_dtype(type));
     known = type;
+  }
+}
+
+// Where a backward pass begins and ends, fused mode may end a stretch. On the caller's thread: with a thread of its own
+// for each device, autograd and the caller would wake each other for every pass.
+void sync_thread() {
+  static thread_local int known = -1;
+  static thread_local bool is_new = true;
+  const int pass = torch::autograd::get_current_graph_task_id();
+  if (C10_UNLIKELY(pass != known)) {
+    known = pass;
+    tt_set_section(pass);
+  }
+  if (C10_UNLIKELY(is_new) && !c10::InferenceMode::is_enabled()) {  // which sets back what is changed within
+    is_new = false;
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   }
 }
 
@@ -238,6 +257,7 @@ struct Call {
     }
     refuse_overlap();
     sync_default_dtype();
+    sync_thread();
     tt_results results;
     check(tt_call(kernel.op_, args.data(), static_cast<int32_t>(args.size()), device, &results));
     if (C10_UNLIKELY(results.resize_arg >= 0)) {
@@ -536,6 +556,7 @@ void Kernel::call_boxed(Stack &stack) const { Call(*this, stack).run(); }
 
 at::Tensor Kernel::call_for_one(const tt_arg *args, int32_t count, int32_t device) const {
   sync_default_dtype();
+  sync_thread();
   tt_results results;
   check(tt_call(op_, args, count, device, &results));
   at::Tensor out = results.count ? take_new(results, 0) : at::Tensor();
