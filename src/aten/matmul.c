@@ -136,6 +136,47 @@ static bool dtype_ok(tt_rule *r, tt_dtype dtype, const char *kernel) {
 // The result's dtype: the operands', or that of the .dtype overloads.
 static tt_dtype result_dtype(tt_rule *r, tt_dtype dtype) { return tt_dtype_arg(r, "out_dtype", dtype); }
 
+// Multiplications in a product of two matrices that is small: XLA would wake its threads for it.
+enum { SMALL_PRODUCT = 1 << 23 };
+
+// XLA:CPU does a batched product on one thread, and copies an operand whose order of dims it dislikes. Half types are
+// multiplied in float32 either way.
+static bool is_for_host(const tt_rule *r, const tt_operand *x, const tt_operand *y) {
+  const int32_t d = x->ndim - 2;
+  const int64_t rows = x->sizes[d], depth = x->sizes[d + 1], columns = y->sizes[d + 1];
+  if (!tt_rule_has_host_kernels(r) || tt_opmath(x->dtype) != TT_F32 || rows <= 0 || depth <= 0 || columns <= 0) {
+    return false;
+  }
+  return d > 0 ? x->sizes[0] > 1 : (double)rows * (double)depth * (double)columns <= (double)SMALL_PRODUCT;
+}
+
+static tt_hlo host_product(tt_rule *r, const char *x_name, const char *y_name) {
+  const tt_operand *x = tt_operand_of(r, x_name), *y = tt_operand_of(r, y_name);
+  tt_host_call c = {.number_count = 0};
+  const int32_t d = x->ndim - 2;
+  const int64_t sizes[] = {d > 0 ? x->sizes[0] : 1, x->sizes[d], x->sizes[d + 1], y->sizes[d + 1]};
+  for (int32_t i = 0; i < 4; i++) {
+    tt_host_number(&c, sizes[i]);
+  }
+  int64_t strides[TT_MAX_RANK];
+  tt_host_view(r, &c, x_name, strides);
+  tt_host_strides(&c, strides, x->ndim, 3);
+  tt_host_view(r, &c, y_name, strides);
+  tt_host_strides(&c, strides, y->ndim, 3);
+  tt_host_result result = {.rank = 3, .sizes = {sizes[0], sizes[1], sizes[3]}, .order = {0, 1, 2}};
+  if (d == 0) {
+    result = (tt_host_result){.rank = 2, .sizes = {sizes[1], sizes[3]}, .order = {0, 1}};
+  }
+  tt_hlo out;
+  tt_host_make(r, &c, TT_HOST_PRODUCT, &result, 1, &out);
+  return out;
+}
+
+static tt_hlo matrix_product(tt_rule *r, const char *x, const char *y) {
+  return is_for_host(r, tt_operand_of(r, x), tt_operand_of(r, y)) ? host_product(r, x, y)
+                                                                  : contract(r, tt_in(r, x), tt_in(r, y), 1, 0, false);
+}
+
 // ---- matrices ----
 
 static void build_mm(tt_rule *r) {
@@ -156,7 +197,7 @@ static void build_mm(tt_rule *r) {
     return;
   }
   if (dtype_ok(r, x->dtype, "addmm_impl_cpu_")) {
-    tt_ret(r, 0, tt_cast(contract(r, tt_in(r, "self"), tt_in(r, "mat2"), 1, 0, false), result_dtype(r, x->dtype)));
+    tt_ret(r, 0, tt_cast(matrix_product(r, "self", "mat2"), result_dtype(r, x->dtype)));
   }
 }
 
@@ -196,7 +237,7 @@ static void build_addmm(tt_rule *r) {
   if (!self || !x || !y || !check_addmm(r, self, x, y)) {
     return;
   }
-  tt_hlo sum = scale_and_add(r, contract(r, tt_in(r, "mat1"), tt_in(r, "mat2"), 1, 0, false));
+  tt_hlo sum = scale_and_add(r, matrix_product(r, "mat1", "mat2"));
   if (tt_rule_kind(r) == WITH_ACTIVATION) {
     sum = activation(sum, tt_bool(r, "use_gelu", false));
   }
@@ -245,32 +286,6 @@ static bool check_batches(tt_rule *r, const tt_operand *x, const tt_operand *y) 
     return false;
   }
   return true;
-}
-
-// XLA:CPU does a batched product on one thread, and copies an operand whose order of dims it dislikes. Half types are
-// multiplied in float32 either way.
-static bool is_for_host(const tt_rule *r, const tt_operand *x, const tt_operand *y) {
-  const int64_t rows = x->sizes[1], depth = x->sizes[2], columns = y->sizes[2];
-  return tt_rule_has_host_kernels(r) && tt_opmath(x->dtype) == TT_F32 && x->sizes[0] > 1 && rows > 0 && depth > 0 &&
-         columns > 0;
-}
-
-static tt_hlo host_product(tt_rule *r, const char *x_name, const char *y_name) {
-  const tt_operand *x = tt_operand_of(r, x_name), *y = tt_operand_of(r, y_name);
-  tt_host_call c = {.number_count = 0};
-  const int64_t sizes[] = {x->sizes[0], x->sizes[1], x->sizes[2], y->sizes[2]};
-  for (int32_t i = 0; i < 4; i++) {
-    tt_host_number(&c, sizes[i]);
-  }
-  int64_t strides[TT_MAX_RANK];
-  tt_host_view(r, &c, x_name, strides);
-  tt_host_strides(&c, strides, 3, 3);
-  tt_host_view(r, &c, y_name, strides);
-  tt_host_strides(&c, strides, 3, 3);
-  const tt_host_result result = {.rank = 3, .sizes = {sizes[0], sizes[1], sizes[3]}, .order = {0, 1, 2}};
-  tt_hlo out;
-  tt_host_make(r, &c, TT_HOST_PRODUCT, &result, 1, &out);
-  return out;
 }
 
 static tt_hlo batched_product(tt_rule *r, const char *x, const char *y) {

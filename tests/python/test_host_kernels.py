@@ -156,6 +156,31 @@ def test_products(batch, rows, depth, columns, dtype):
     check_gradients(torch.bmm, *turned, **tolerance)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("rows, depth, columns", [(17, 33, 40), (1, 64, 100), (40, 300, 1), (4, 1, 4), (300, 260, 129)])
+def test_small_products_of_matrices(rows, depth, columns, dtype):
+    torch.manual_seed(11)
+    tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 3e-1}
+    x, y, bias = make(rows, depth, dtype=dtype), make(depth, columns, dtype=dtype), make(columns, dtype=dtype)
+    check_gradients(torch.mm, x, y, **tolerance)
+    check_gradients(torch.addmm, bias, x, y, **tolerance)
+    check_gradients(torch.mm, *(t.t().contiguous().t() for t in (x, y)), **tolerance)
+    check(lambda c, x, y: torch.addmm(c, x, y, beta=2, alpha=0.5), make(rows, columns, dtype=dtype), x, y, **tolerance)
+
+
+def test_products_of_parts_of_matrices():
+    torch.manual_seed(12)
+    x, y = make(30, 3, 20), make(20, 50)
+    check(lambda x, y: x[::2, 1] @ y[:, 3:40:2], x, y, rtol=1e-4, atol=1e-4)
+    check(lambda x, y: x[:, 1] @ y[:, :1].expand(20, 7), x, y, rtol=1e-4, atol=1e-4)
+    x[1, 1, 3] = float("inf")
+    y[3] = float("nan")
+    check(lambda x, y: x[:, 1] @ y, x, y, rtol=1e-4, atol=1e-4)
+    check(torch.mm, make(3, 0), make(0, 4))
+    check(torch.addmm, make(3, 4), make(3, 0), make(0, 4))
+    check(torch.mm, make(0, 3), make(3, 4))
+
+
 def test_products_of_views():
     torch.manual_seed(10)
     x, y = make(4, 30, 3, 20), make(7, 20, 25)
