@@ -39,7 +39,6 @@ typedef struct tt_node {
   uint64_t turn;
   char *label;         // of the step when it was first met; owned, NULL: none
   tt_cut_reason ends;  // why a stretch ends here whenever it is met, or TT_CUT_NONE
-  int32_t awaited;     // how many times in a row the host waited here, up to TT_AWAITED
   tt_variant *variants;
   int32_t variant_count, source_count;
   int32_t sources[];

@@ -238,11 +238,9 @@ typedef struct tt_step {
 } tt_step;
 enum { TT_STEP_SIZE = 320 };  // a step takes at least as much, so that most fit where another one was
 
-// TT_AWAITED: where the host has waited as often in a row it is expected to wait again.
 // TT_SECTION_STEPS: so short a stretch is not ended by another section.
 enum {
   TT_STRETCH_LIMIT = 2048,
-  TT_AWAITED = 3,
   TT_SECTION_STEPS = 4,
   TT_VARIANT_LIMIT = 8,
   TT_TRIE_LIMIT = 65536,
@@ -266,15 +264,14 @@ typedef struct tt_tape {
   int32_t count, capacity, spare_count;
   tt_value **values;  // by number; weak references
   int32_t value_count, value_capacity;
-  uint64_t stretch;           // its number, from 1
-  uint64_t recorded;          // steps so far, of all stretches
-  struct tt_node *node;       // of the last step; NULL: the root
-  bool known;                 // the steps are in the trie
-  bool holding;               // none of them was launched
-  pthread_t thread;           // that recorded the last step
-  int section;                // of the last step
-  atomic_bool at_end;         // a known stretch is complete
-  struct tt_node *expecting;  // its program was launched since the host is expected to wait there; NULL: none
+  uint64_t stretch;      // its number, from 1
+  uint64_t recorded;     // steps so far, of all stretches
+  struct tt_node *node;  // of the last step; NULL: the root
+  bool known;            // the steps are in the trie
+  bool holding;          // none of them was launched
+  pthread_t thread;      // that recorded the last step
+  int section;           // of the last step
+  atomic_bool at_end;    // a known stretch is complete
   size_t held_bytes;
   tt_cuts cuts;
   tt_trie trie;

@@ -300,16 +300,11 @@ static void request(tt_engine *engine, tt_node *node, tt_variant *variant) {
   tt_status_free(status);
 }
 
-static void clear_trie(tt_tape *tape) {
-  tape->expecting = NULL;
-  tt_trie_clear(&tape->trie);
-}
-
 // Notes that the first `count` steps are a stretch. Has it compiled when it is met again, and looked for before.
 static void note(tt_engine *engine, int32_t count, const int32_t *live, int32_t live_count, tt_cut_reason reason) {
   tt_tape *tape = &engine->tape;
   if (tape->trie.count > TT_TRIE_LIMIT || tape->trie.programs > TT_PROGRAM_LIMIT) {
-    clear_trie(tape);
+    tt_trie_clear(&tape->trie);
   }
   tt_node *node = NULL;
   for (int32_t i = 0; i < count; i++) {
@@ -330,32 +325,6 @@ static void note(tt_engine *engine, int32_t count, const int32_t *live, int32_t 
     }
   }
   tt_background_look();
-}
-
-// ---- waits of the host ----
-// Whether a stretch that ends at the node is known to be complete: by its content, or since the host waited there the
-// last times.
-static bool is_end(const tt_node *node) { return node->ends != TT_CUT_NONE || node->awaited >= TT_AWAITED; }
-
-// The host waits: at the last step, or where that was expected.
-static void note_wait(tt_tape *tape, tt_cut_reason reason) {
-  if (tape->expecting) {
-    note_cut(reason);
-    tape->expecting = NULL;
-  } else if (tape->count && tape->known && tape->node && tape->node->awaited < TT_AWAITED) {
-    tape->node->awaited++;
-  }
-}
-
-// It goes on, at the last step or where a wait was expected.
-static void note_no_wait(tt_tape *tape) {
-  if (tape->expecting) {
-    note_cut(TT_CUT_UNKNOWN);
-    tape->expecting->awaited = 0;
-    tape->expecting = NULL;
-  } else if (tape->count && tape->known && tape->node) {
-    tape->node->awaited = 0;
-  }
 }
 
 // Gives the inputs and outputs of a step their numbers.
@@ -457,9 +426,6 @@ static void finish(tt_engine *engine, int32_t count, tt_cut_reason reason) {
 
 void tt_tape_cut(tt_engine *engine, tt_cut_reason reason) {
   tt_tape *tape = &engine->tape;
-  if (reason == TT_CUT_READ || reason == TT_CUT_EVENT || reason == TT_CUT_SYNC) {
-    note_wait(tape, reason);
-  }
   if (tape->count) {
     finish(engine, tape->count, reason);
   }
@@ -474,11 +440,7 @@ static void launch_complete(tt_engine *engine) {
     int32_t count = find_live(tape, tape->count, tape->recorded, live);
     tt_record *program = ready_program(tape->node, live, count);
     if (program) {
-      if (tape->node->ends == TT_CUT_NONE) {
-        tape->expecting = tape->node;
-      } else {
-        note_cut(tape->node->ends);
-      }
+      note_cut(tape->node->ends);
       launch_program(engine, program);
       restart(engine, tape->count);
     }
@@ -533,7 +495,9 @@ static void advance(tt_engine *engine, const tt_step *step) {
   tt_node *node = tape->known ? tt_trie_find(&tape->trie, tape->node, step) : NULL;
   tape->node = node;
   tape->known = node != NULL;
-  atomic_store_explicit(&tape->at_end, node && is_end(node), memory_order_relaxed);
+  if (node && node->ends != TT_CUT_NONE) {
+    atomic_store_explicit(&tape->at_end, true, memory_order_relaxed);
+  }
   if (tape->holding && node && node->known) {
     tape->held_bytes += step->record->new_bytes;
   } else {
@@ -557,8 +521,7 @@ static bool changes_section(const tt_tape *tape) {
 tt_status *tt_tape_record(const tt_call_state *s, tt_record *record, tt_results *out) {
   tt_engine *engine = s->engine;
   tt_tape *tape = &engine->tape;
-  note_no_wait(tape);
-  if (tape->count && tape->node && tape->node->ends != TT_CUT_NONE) {
+  if (atomic_load_explicit(&tape->at_end, memory_order_relaxed)) {
     tt_tape_cut(engine, tape->node->ends);
   } else if (tape->count >= TT_STRETCH_LIMIT) {
     tt_tape_cut(engine, TT_CUT_LENGTH);
@@ -598,7 +561,7 @@ tt_status *tt_tape_record(const tt_call_state *s, tt_record *record, tt_results 
 
 void tt_tape_clear(tt_engine *engine) {
   tt_tape_cut(engine, TT_CUT_MODE);
-  clear_trie(&engine->tape);
+  tt_trie_clear(&engine->tape.trie);
 }
 
 void tt_tape_settle(tt_engine *engine) {

@@ -10,7 +10,7 @@
 #include "base/thread.h"
 #include "kernels/kernels.h"
 
-enum { WORTH_HELP = 100 * 1000, MOST_HELPERS = 255, KEPT_SCRATCH = 16 << 20, LOOKS = 400 };
+enum { WORTH_HELP = 150 * 1000, MOST_HELPERS = 255, KEPT_SCRATCH = 16 << 20, LOOKS = 400 };
 
 // ---- scratch memory ----
 // Each thread keeps what it had, if that is not too large: else every call would pay for fresh pages.

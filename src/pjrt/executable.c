@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pjrt/host_pool.h"
 #include "pjrt/internal.h"
 
 static void destroy_loaded(const PJRT_Api *api, PJRT_LoadedExecutable *loaded) {
@@ -107,6 +108,27 @@ static bool mentions_donation(const char *mlir, size_t size) {
   return memmem(mlir, size, "alias", 5) || memmem(mlir, size, "donor", 5);
 }
 
+enum { MOST_FOR_ONE_PROCESSOR = 1 << 17 };
+
+// Elements of the largest tensor type in the text.
+static int64_t largest_tensor(const char *mlir, size_t size) {
+  int64_t largest = 0;
+  const char *end = mlir + size, *at = mlir;
+  while ((at = memmem(at, (size_t)(end - at), "tensor<", 7))) {
+    int64_t count = 1, dim = 0;
+    for (at += 7; at < end && ((*at >= '0' && *at <= '9') || *at == 'x'); at++) {
+      if (*at == 'x') {
+        count = dim && count > INT64_MAX / dim ? INT64_MAX : count * dim;
+        dim = 0;
+      } else if (dim < INT64_MAX / 16) {
+        dim = 10 * dim + (*at - '0');
+      }
+    }
+    largest = count > largest ? count : largest;
+  }
+  return largest;
+}
+
 tt_status *tt_pjrt_compile(tt_pjrt_client *client, const char *mlir, size_t size,
                            const tt_pjrt_compile_options *options, int32_t device,
                            tt_pjrt_executable **out_executable) {
@@ -119,7 +141,11 @@ tt_status *tt_pjrt_compile(tt_pjrt_client *client, const char *mlir, size_t size
                                    .program = &job.program,
                                    .compile_options = job.options,
                                    .compile_options_size = job.options_size};
+  // XLA:CPU splits loops over a few 100 KB among the processors that it may use, and waking another thread for so
+  // little takes longer than it saves.
+  tt_host_pool_one_processor(tt_pjrt_client_is_cpu(client) && largest_tensor(mlir, size) <= MOST_FOR_ONE_PROCESSOR);
   tt_status *status = tt_pjrt_take_error(client->api, client->api->PJRT_Client_Compile(&args), "compile");
+  tt_host_pool_one_processor(false);
   tt_pjrt_job_free(&job);
   TT_TRY(status);
   return wrap(client, args.executable, mentions_donation(mlir, size), out_executable);

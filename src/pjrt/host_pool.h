@@ -21,6 +21,8 @@ typedef struct tt_host_pool_stats {
 // free blocks only while it has no more than half of `memory` bytes. False, and nothing is changed, where that can't be
 // done or TORCH_TPU_HOST_POOL=0 forbids it.
 bool tt_host_pool_attach(void *library, int64_t memory);
+// Whether the library is told, in the calling thread, that there is one processor: where it asks how many may help.
+void tt_host_pool_one_processor(bool on);
 void tt_host_pool_trim(void);  // gives the memory of free blocks back to the system
 tt_host_pool_stats tt_host_pool_read(void);
 

@@ -4,6 +4,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <link.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -54,6 +55,22 @@ static void *pool_realloc(void *pointer, size_t size) {
   return moved;
 }
 
+static _Thread_local bool one_processor;
+void tt_host_pool_one_processor(bool on) { one_processor = on; }
+
+static int pool_getaffinity(pid_t pid, size_t size, cpu_set_t *out) {
+  const int result = sched_getaffinity(pid, size, out);
+  if (!result && one_processor) {
+    size_t first = 0;
+    while (first < 8 * size - 1 && !CPU_ISSET_S(first, size, out)) {
+      first++;
+    }
+    CPU_ZERO_S(size, out);
+    CPU_SET_S(first, size, out);
+  }
+  return result;
+}
+
 typedef void (*function)(void);
 // What gives back comes before what takes, and all of it must be there.
 static const struct {
@@ -67,6 +84,7 @@ static const struct {
     {"free", (function)pool_free, true},
     {"posix_memalign", (function)pool_posix_memalign, false},
     {"aligned_alloc", (function)pool_aligned_alloc, false},
+    {"sched_getaffinity", (function)pool_getaffinity, false},
 };
 
 // ---- the library's slots ----

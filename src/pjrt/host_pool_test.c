@@ -175,7 +175,8 @@ static void test_every_reference_is_led(void) {
   void *(*resize)(void *pointer, size_t size) = (void *(*)(void *, size_t))dlsym(library, "pool_user_resize");
   void (*give)(void *pointer) = (void (*)(void *))dlsym(library, "pool_user_give");
   void (*const *giver)(void *pointer) = (void (*const *)(void *))dlsym(library, "pool_user_giver");
-  REQUIRE(take && resize && give && giver);
+  int (*processors)(void) = (int (*)(void))dlsym(library, "pool_user_processors");
+  REQUIRE(take && resize && give && giver && processors);
   void *before = take(MEGABYTE);
   REQUIRE(before && tt_host_pool_attach(library, MEMORY));
   give(before);
@@ -196,6 +197,11 @@ static void test_every_reference_is_led(void) {
     }
     CHECK_INT(tt_host_pool_read().used, 0);
   }
+  const int all = processors();
+  tt_host_pool_one_processor(true);
+  CHECK_INT(processors(), 1);
+  tt_host_pool_one_processor(false);
+  CHECK_INT(processors(), all);
 }
 
 TEST_MAIN(TEST(test_small_is_not_taken), TEST(test_memory_is_reused), TEST(test_trim_gives_back),

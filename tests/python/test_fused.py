@@ -364,37 +364,6 @@ def test_a_stretch_ends_where_another_thread_goes_on():
     assert deferred[-1] is False  # the first doesn't wait for the other thread's first call
 
 
-def test_where_the_host_waited_before_its_program_is_launched_ahead():
-    x = torch.arange(8.0).tpu()
-    deferred = []
-
-    def turn(_):
-        y = (x * 2 + 1).remainder(7) - 3
-        deferred.append(torch.tpu.is_deferred(y))
-        return y.cpu()
-
-    results, launched, _ = turns(turn, 10)
-    for result in results:
-        torch.testing.assert_close(result, (x.cpu() * 2 + 1).remainder(7) - 3)
-    assert deferred[-1] is False and launched[-1] == 1
-
-    def longer(_):  # it doesn't wait any more
-        y = (x * 2 + 1).remainder(7) - 3
-        deferred.append(torch.tpu.is_deferred(y))
-        return (y.abs() + 5).cpu()
-
-    results, launched, compiled = turns(longer, 10)
-    for result in results:
-        torch.testing.assert_close(result, ((x.cpu() * 2 + 1).remainder(7) - 3).abs() + 5)
-    assert launched[-1] == 1 and compiled[-1] == 0
-    assert deferred[11] is True  # after one wrong guess
-
-    seen = [turn(_) for _ in range(2)] + [longer(_) for _ in range(2)]  # in turn: neither is expected
-    for result in seen[:2]:
-        torch.testing.assert_close(result, (x.cpu() * 2 + 1).remainder(7) - 3)
-    assert deferred[-4:] == [True] * 4
-
-
 def test_backward_is_on_the_callers_thread():
     """Autograd's thread and the caller would have to wake each other. Whoever wants its threads asks for them."""
     seen = []
