@@ -174,7 +174,7 @@ class Decode(Steps):
     def __init__(self, backend, cache=256, **options):
         super().__init__(backend)
         torch.manual_seed(0)
-        self.model = models.Llama(cache=cache, written=backend.written_attention, **options).to(self.device)
+        self.model = models.Decoder(cache=cache, written=backend.written_attention, **options).to(self.device)
         self.cache = cache
         self.token = torch.ones(1, dtype=torch.int64, device=self.device)
         self.position = torch.zeros(1, dtype=torch.int64, device=self.device)

@@ -16,6 +16,24 @@ def install():
     when_imported("torch._dynamo.backends.registry", _register)
     # torch.tpu's functions speak to the C library: they run, and are not traced.
     when_imported("torch._dynamo.trace_rules", lambda rules: rules.add("torch_tpu.tpu"))
+    when_imported("torch._dynamo.variables.builder", _allow_recurrent)
+
+
+def _allow_recurrent(builder):
+    """Dynamo breaks its graph at nn.LSTM, GRU and RNN unless told otherwise; on tpu they are operators like others."""
+    wrap = getattr(builder.VariableBuilder, "wrap_module", None)
+    if wrap is None:
+        return
+
+    def wrap_module(self, value, *args, **kwargs):
+        import torch
+
+        if isinstance(value, torch.nn.RNNBase) and any(p.device.type == "tpu" for p in value.parameters()):
+            with torch._dynamo.config.patch(allow_rnn=True):
+                return wrap(self, value, *args, **kwargs)
+        return wrap(self, value, *args, **kwargs)
+
+    builder.VariableBuilder.wrap_module = wrap_module
 
 
 def _register(registry):
