@@ -6,10 +6,11 @@ enum { RING_MASK = TT_CUT_RING - 1 };
 
 static inline uint64_t hash_at(const tt_cuts *c, uint64_t step) { return c->hashes[step & RING_MASK]; }
 
-// Of the last 8 records: a polynomial in their hashes, which another one extends by two products, mixed.
+// Of the last TT_CUT_RECORDS records: a polynomial in their hashes, which another one extends by two products, mixed.
+_Static_assert(TT_CUT_RECORDS == 8, "the power of the oldest");
 static uint64_t hash_recent(tt_cuts *c, uint64_t record_hash) {
   const uint64_t k = TT_HASH_K1, k2 = k * k, k4 = k2 * k2;
-  uint64_t *oldest = &c->recent[c->count & 7];
+  uint64_t *oldest = &c->recent[c->count % TT_CUT_RECORDS];
   c->rolling = c->rolling * k + record_hash - *oldest * (k4 * k4);
   *oldest = record_hash;
   return tt_hash_combine(0, c->rolling);

@@ -198,10 +198,10 @@ typedef struct tt_queue {
 } tt_queue;
 
 // ---- fused: the tape (fused.h) ----
-enum { TT_CUT_WINDOW = 128, TT_CUT_NEAR = 32, TT_CUT_RING = 512 };
+enum { TT_CUT_RECORDS = 8, TT_CUT_WINDOW = 128, TT_CUT_NEAR = 32, TT_CUT_RING = 512 };
 typedef struct tt_cuts {
   uint64_t count;  // steps so far
-  uint64_t recent[8], rolling;
+  uint64_t recent[TT_CUT_RECORDS], rolling;
   uint64_t hashes[TT_CUT_RING];
   uint64_t least[TT_CUT_RING];  // steps of the window, with ascending hashes
   uint32_t head, tail;

@@ -552,7 +552,9 @@ tt_status *tt_tape_record(const tt_call_state *s, tt_record *record, tt_results 
     tt_tape_cut(engine, TT_CUT_MEMORY);
   }
   bool begins = tt_cuts_push(&tape->cuts, record->content);
-  if (begins && !tape->holding && tape->count > TT_CUT_WINDOW + 1) {
+  // Not so near to the stretch's beginning that what came before had a part in the choice: `ends` is said of the steps
+  // alone, and a chain would be cut wherever it has them.
+  if (begins && !tape->holding && tape->count > TT_CUT_WINDOW + TT_CUT_RECORDS) {
     finish(engine, tape->count - TT_CUT_WINDOW - 1, TT_CUT_CONTENT);
   }
   tt_tape_disowned(engine);

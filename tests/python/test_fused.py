@@ -387,6 +387,24 @@ def test_backward_is_on_the_callers_thread():
     assert step() == seen[-1]
 
 
+@pytest.mark.parametrize("size", [3, 4, 5, 6])
+def test_a_chain_is_one_program_whatever_comes_before(size):
+    """Where the last turn's end is looked at, too, a place is no end of the operators alone."""
+    x = torch.linspace(-1, 1, size * size).view(size, size)
+    on_tpu = x.tpu()
+
+    def chain(x):
+        for _ in range(150):
+            x = x * 0.999
+            x = x + 0.001
+        return x[0, 0].item()
+
+    results, launched, _ = turns(lambda turn: chain(on_tpu), 6)
+    assert launched[-1] == 1, launched
+    for result in results:
+        assert result == pytest.approx(chain(x), abs=1e-5)
+
+
 def test_a_training_step_is_three_programs():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
