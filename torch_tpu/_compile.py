@@ -13,21 +13,24 @@ import weakref
 import torch
 from torch.utils import _pytree as pytree
 
+from torch_tpu import _xla_options
+
 _ops = torch.ops.torchtpu
 
 
 def compile_graph(graph, example_inputs, mode=None, options=None):
     if not _is_on_tpu(graph, example_inputs):
+        # XLA's options are for the graphs on tpu of the same function.
+        options = {name: value for name, value in (options or {}).items() if not str(name).startswith("xla_")} or None
         return torch._TorchCompileInductorWrapper(mode or "default", options, None)(graph, example_inputs)
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    if options:
-        raise ValueError(f'backend "tpu" has no option {", ".join(map(repr, options))}')
+    options = _xla_options.read(options, 'backend "tpu"')
     compiler = aot_autograd(
-        fw_compiler=functools.partial(_compile, "forward"),
-        bw_compiler=functools.partial(_compile, "backward"),
-        inference_compiler=functools.partial(_compile, "inference"),
+        fw_compiler=functools.partial(_compile, "forward", options),
+        bw_compiler=functools.partial(_compile, "backward", options),
+        inference_compiler=functools.partial(_compile, "inference", options),
         partition_fn=min_cut_rematerialization_partition,
         decompositions={torch.ops.aten.index_put.default: _put_by_mask},
         keep_inference_input_mutations=True,
@@ -47,8 +50,8 @@ def _is_on_tpu(graph, example_inputs):
     return any(p.device.type == "tpu" for p in (*graph.parameters(), *graph.buffers()))
 
 
-def _compile(kind, graph, example_inputs):
-    run = Graph(graph, kind, _dying() if kind == "backward" else ())
+def _compile(kind, options, graph, example_inputs):
+    run = Graph(graph, kind, _dying() if kind == "backward" else (), options)
     run._boxed_call = True
     return run
 
@@ -110,12 +113,16 @@ class _Unrecorded(Exception):
 
 
 # ---- programs ----
+_NO_OPTIONS = _xla_options.XlaOptions()
+
+
 class Part:
     """Nodes that follow one another and run as one program."""
 
-    def __init__(self, nodes, inputs, outputs, constants, name, dying=()):
+    def __init__(self, nodes, inputs, outputs, constants, name, dying=(), options=_NO_OPTIONS):
         self.nodes, self.inputs, self.outputs, self.constants = nodes, inputs, outputs, constants
-        self.handle = _ops.create_graph(name)
+        self.options = options
+        self.handle = options.create_graph(name)
         weakref.finalize(self, _ops.free_graph, self.handle).atexit = False
         self.geometries = {}  # offsets of the inputs that it was recorded for
         self.dying = dying  # positions of inputs, where there are tensors alone
@@ -186,6 +193,8 @@ class Part:
                 except torch.OutOfMemoryError:
                     raise
                 except Exception as error:
+                    if self.options.blames(error):
+                        raise
                     raise _Unrecorded(str(error)) from error
         finally:
             _ops.abort_graph()
@@ -241,8 +250,8 @@ def _numbers(args):
 class Graph:
     """A graph as AOTAutograd leaves it: called with a list of arguments, which it empties."""
 
-    def __init__(self, module, kind, dying=()):
-        self.module, self.kind, self.dying = module, kind, dying
+    def __init__(self, module, kind, dying=(), options=_NO_OPTIONS):
+        self.module, self.kind, self.dying, self.options = module, kind, dying, options
         self.host = set()  # nodes that turned out to run by themselves
         self.constants = {}
         self.nodes = list(module.graph.nodes)
@@ -317,7 +326,8 @@ class Graph:
                     n for node in step for n in node.all_input_nodes if n not in inside and n not in self.constants
                 )
                 outputs = [n for n in step if n in results or last_use.get(n, -1) > i]
-                self.steps[i] = Part(step, list(inputs), outputs, self.constants, f"{self.kind} graph")
+                name = f"{self.kind} graph"
+                self.steps[i] = Part(step, list(inputs), outputs, self.constants, name, (), self.options)
         self.whole = self.make_whole()
 
     def make_whole(self):
@@ -338,7 +348,8 @@ class Graph:
             self.blanks = None
         plain = all(isinstance(n.meta.get("val"), torch.Tensor) for n in (*self.placeholders, *results))
         dying = self.dying if plain else ()
-        return Part(part.nodes, self.placeholders, list(results), self.constants, f"{self.kind} graph", dying)
+        name = f"{self.kind} graph"
+        return Part(part.nodes, self.placeholders, list(results), self.constants, name, dying, self.options)
 
     # ---- calling ----
     def __call__(self, args):

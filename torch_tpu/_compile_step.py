@@ -14,17 +14,20 @@ import weakref
 import torch
 from torch.utils import _pytree as pytree
 
+from torch_tpu import _xla_options
+
 _ops = torch.ops.torchtpu
 
 
 class CompiledStep:
     """See torch.tpu.compile_step()."""
 
-    def __init__(self, model, optimizer, loss_fn, accumulate, clip_norm):
+    def __init__(self, model, optimizer, loss_fn, accumulate, clip_norm, options=None):
         if accumulate < 1:
             raise ValueError(f"accumulate must be at least 1, not {accumulate}")
         self.model, self.optimizer, self.loss_fn = model, optimizer, loss_fn
         self.accumulate, self.clip_norm = accumulate, clip_norm
+        self.options = _xla_options.read(options, "compile_step")
         self.modules = list(model.modules())
         self.homes = [(home, name) for m in self.modules for home in (m._parameters, m._buffers) for name in home]
         self.programs = {}
@@ -161,7 +164,7 @@ class _Program:
         self.step, self.leaves, self.spec = weakref.proxy(step), leaves, spec
         self.leaves = [None if isinstance(x, torch.Tensor) else x for x in leaves]
         self.tensor_at = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
-        self.handle = _ops.create_graph("training step")
+        self.handle = step.options.create_graph("training step")
         weakref.finalize(self, _ops.free_graph, self.handle).atexit = False
         self.recorded = False
 

@@ -4,7 +4,13 @@ from torch_tpu._imports import when_imported
 
 
 def tpu(graph, example_inputs, *, mode=None, options=None, **kwargs):
-    """Compiles a graph with tensors on tpu to one program; any other goes to Inductor."""
+    """Compiles a graph with tensors on tpu to one program; any other goes to Inductor.
+
+    `torch.compile(..., options={"xla_...": value})` compiles that function's programs with these XLA options: bool,
+    int, float or str, in the plugin's own terms. They win over TORCH_TPU_XLA_OPTIONS and what is set by default. What
+    the plugin doesn't know is refused at the first call. Operators that run outside of a program do without them, and
+    Inductor gets the options whose names don't begin with "xla_".
+    """
     if kwargs:
         raise TypeError(f'backend "tpu" has no option {", ".join(sorted(kwargs))}')
     from torch_tpu import _compile

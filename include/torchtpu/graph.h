@@ -15,6 +15,13 @@ extern "C" {
 
 typedef struct tt_graph tt_graph;
 TT_MUST_USE tt_status *tt_graph_create(const char *name, tt_graph **out_graph);
+// XLA options for the compiles of this graph's programs alone; of the same name, they win over all others. Before the
+// first recording.
+TT_MUST_USE tt_status *tt_graph_set_options(tt_graph *graph, const char *const *names, const char *const *values,
+                                            int32_t count);
+// Whether the plugin takes such options: compiles next to nothing with them. TT_ERR_VALUE where it doesn't.
+// Initialises.
+TT_MUST_USE tt_status *tt_graph_check_options(const char *const *names, const char *const *values, int32_t count);
 void tt_graph_free(tt_graph *graph);  // no call to it is under way; NULL is allowed
 
 // What a graph is called with. A tensor without a storage is a 0-d CPU tensor, whose value is an operand.

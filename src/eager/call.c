@@ -16,9 +16,11 @@
 
 // ---- building a record ----
 // Through the cache; once more where an option turns out to be unknown.
-static tt_status *compile(tt_record *record, int32_t device, const char *labelled, tt_cache_outcome *out_outcome) {
+static tt_status *compile_with(tt_record *record, int32_t device, const char *labelled, tt_arena *arena,
+                               tt_cache_outcome *out_outcome) {
   for (;;) {
-    tt_pjrt_compile_options options = tt_options();
+    tt_pjrt_compile_options options;
+    TT_TRY(tt_options_with(record->options, arena, &options));
     tt_cache_module module = {record->lowered.text, strlen(record->lowered.text), labelled, &options, device};
     tt_status *status = tt_cache_compile(tt_the_runtime.cache, &module, &record->executable, out_outcome);
     if (!status || !tt_options_drop(&options, status)) {
@@ -26,6 +28,13 @@ static tt_status *compile(tt_record *record, int32_t device, const char *labelle
     }
     tt_status_free(status);
   }
+}
+
+static tt_status *compile(tt_record *record, int32_t device, const char *labelled, tt_cache_outcome *out_outcome) {
+  tt_arena arena = {0};
+  tt_status *status = compile_with(record, device, labelled, &arena, out_outcome);
+  tt_arena_free(&arena);
+  return status;
 }
 
 static tt_status *compile_in_turn(tt_record *record, int32_t device, const char *labelled,
@@ -69,7 +78,7 @@ tt_status *tt_record_compile(tt_record *record, const tt_engine *engine) {
   TT_LOG(DEBUG, "%s\n%s", record->op->name, text);
   tt_dump_module(record, text);
   int64_t profiled = tt_profile_now();
-  tt_cache_outcome outcome;
+  tt_cache_outcome outcome = {0};
   tt_status *status = compile_in_turn(record, engine->device, labelled, &outcome);
   free(labelled);
   tt_profile_add(TT_ACTIVITY_COMPILE, record->title ? record->title : record->op->name, engine->device, profiled, 0);

@@ -117,9 +117,10 @@ typedef struct tt_record {
   int32_t slot_params;  // how many of lowered.params are values
   bool aliases;         // some of these may be written over
   const tt_op *op;
-  char *title;                       // of a fused program: what a person would call it
-  const struct tt_stretch *stretch;  // of one that is being compiled
-  size_t new_bytes;                  // of the results
+  char *title;                             // of a fused program: what a person would call it
+  const struct tt_stretch *stretch;        // of one that is being compiled
+  const tt_pjrt_compile_options *options;  // of one that is being compiled, beside tt_options(); NULL: none
+  size_t new_bytes;                        // of the results
   int64_t temp_bytes;
   uint64_t module_hash;  // of the module's text, where that was dumped; or 0
 } tt_record;
@@ -326,6 +327,11 @@ extern tt_runtime tt_the_runtime;
 TT_MUST_USE tt_status *tt_options_read(void);
 void tt_options_free(void);
 tt_pjrt_compile_options tt_options(void);
+// These and more, which win. What is new is in the arena.
+TT_MUST_USE tt_status *tt_options_with(const tt_pjrt_compile_options *more, tt_arena *arena,
+                                       tt_pjrt_compile_options *out_options);
+// Compiles next to nothing with these options alone. TT_ERR_VALUE where the plugin refuses them.
+TT_MUST_USE tt_status *tt_options_check(const tt_pjrt_compile_options *options, int32_t device);
 // Whether compiling failed for an option of ours that the plugin doesn't know: it is left out from now on.
 bool tt_options_drop(const tt_pjrt_compile_options *used, const tt_status *status);
 

@@ -85,11 +85,81 @@ tt_pjrt_compile_options tt_options(void) {
                                    atomic_load(&rt->skipped_options)};
 }
 
+static bool has_option(const tt_pjrt_compile_options *options, const char *name) {
+  for (int32_t i = 0; i < options->option_count; i++) {
+    if (!strcmp(options->option_names[i], name)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+tt_status *tt_options_with(const tt_pjrt_compile_options *more, tt_arena *arena, tt_pjrt_compile_options *out_options) {
+  const tt_pjrt_compile_options base = *out_options = tt_options();
+  if (!more || !more->option_count) {
+    return NULL;
+  }
+  const size_t most = (size_t)base.option_count + (size_t)more->option_count;
+  const char **names = tt_arena_alloc(arena, sizeof *names * most);
+  const char **values = tt_arena_alloc(arena, sizeof *values * most);
+  if (!names || !values) {
+    return tt_error(TT_ERR_OUT_OF_MEMORY, "out of host memory");
+  }
+  int32_t count = 0;
+  for (int32_t i = 0; i < base.option_count; i++) {
+    const bool beaten = has_option(more, base.option_names[i]);
+    if (i < tt_the_runtime.own_options) {  // they stay where their bits say
+      out_options->skipped |= beaten ? 1u << i : 0;
+    } else if (beaten) {
+      continue;
+    }
+    names[count] = base.option_names[i];
+    values[count++] = base.option_values[i];
+  }
+  for (int32_t i = 0; i < more->option_count; i++) {
+    names[count] = more->option_names[i];
+    values[count++] = more->option_values[i];
+  }
+  out_options->option_names = names;
+  out_options->option_values = values;
+  out_options->option_count = count;
+  return NULL;
+}
+
+tt_status *tt_options_check(const tt_pjrt_compile_options *options, int32_t device) {
+  static const char text[] =
+      "module @options { func.func public @main(%arg0: tensor<i32>) -> tensor<i32> { return %arg0 : tensor<i32> } }";
+  tt_pjrt_executable *executable;
+  tt_status *status = tt_pjrt_compile(tt_the_runtime.client, text, strlen(text), options, device, &executable);
+  if (!status) {
+    tt_pjrt_executable_free(tt_the_runtime.client, executable);
+    return NULL;
+  }
+  if (tt_status_code(status) == TT_ERR_OUT_OF_MEMORY) {
+    return status;
+  }
+  tt_status *refusal = tt_error(TT_ERR_VALUE, "XLA options are refused: %s", tt_status_message(status));
+  tt_status_free(status);
+  return refusal;
+}
+
+// Whether a message names the option: not another one that begins or ends like it.
+static bool names_option(const char *message, const char *name) {
+  static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+  for (const char *at = strstr(message, name); at; at = strstr(at + 1, name)) {
+    const char after = at[strlen(name)];
+    if ((at == message || !strchr(letters, at[-1])) && (!after || !strchr(letters, after))) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Plugins differ in the options that they know, and say so at the first compile only.
 bool tt_options_drop(const tt_pjrt_compile_options *used, const tt_status *status) {
   for (int32_t i = 0; i < tt_the_runtime.own_options; i++) {
     const char *name = used->option_names[i];
-    if (used->skipped >> i & 1 || !strstr(tt_status_message(status), name)) {
+    if (used->skipped >> i & 1 || !names_option(tt_status_message(status), name)) {
       continue;
     }
     bool first = !(atomic_fetch_or(&tt_the_runtime.skipped_options, 1u << i) >> i & 1);

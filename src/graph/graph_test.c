@@ -338,5 +338,30 @@ static void test_failures(void) {
   eager_check_empty(&fake);
 }
 
-TEST_MAIN(TEST(test_one_program), TEST(test_donation), TEST(test_dying), TEST(test_scalars_of_the_host),
-          TEST(test_results_over_inputs), TEST(test_refusals), TEST(test_failures))
+// A graph's options go with its own programs; what is wrong with them is told apart from a module's faults.
+static void test_options(void) {
+  start();
+  static const char *const names[] = {"xla_one", "xla_cpu_enable_fast_min_max"}, *const values[] = {"1", "true"};
+  tensor x = make_filled(TT_F32, DIMS(4)), y = make_filled(TT_F32, DIMS(4));
+  tt_graph *plain = make_graph(), *graph = make_graph();
+  CHECK_OK(tt_graph_set_options(graph, names, values, 2));
+  inputs in;
+  call_of(&in, &x, &y);
+  record_update(plain, &in, &x, &y);
+  const int64_t everybodys = fake.get("options");  // of the last compile
+  record_update(graph, &in, &x, &y);
+  CHECK_INT(fake.get("options"), everybodys + 1);  // one of them takes the place of ours
+  CHECK_OK(tt_graph_check_options(names, values, 2));
+  fake.set("unknown_options", 2);
+  CHECK_ERROR(tt_graph_check_options(names, values, 2), TT_ERR_VALUE, "xla_one");
+  CHECK_OK(tt_graph_check_options(names, values, 0));
+  fake.set("unknown_options", 0);
+  tt_graph_free(plain);
+  tt_graph_free(graph);
+  drop(&x);
+  drop(&y);
+  eager_check_empty(&fake);
+}
+
+TEST_MAIN(TEST(test_options), TEST(test_one_program), TEST(test_donation), TEST(test_dying),
+          TEST(test_scalars_of_the_host), TEST(test_results_over_inputs), TEST(test_refusals), TEST(test_failures))

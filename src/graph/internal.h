@@ -49,6 +49,8 @@ typedef struct tt_program {
 struct tt_graph {
   pthread_mutex_t lock;
   char *name;
+  tt_arena arena;                   // of the options
+  tt_pjrt_compile_options options;  // of its programs, beside everybody's
   tt_program *first;
 };
 

@@ -351,8 +351,10 @@ static tt_status *compile(builder *b) {
   b->program->record = record;
   TT_TRY(list_sources(b));
   record->stretch = &stretch;
+  record->options = &b->r->graph->options;
   status = tt_record_compile(record, b->r->capture->engine);
   record->stretch = NULL;
+  record->options = NULL;
   free(record->lowered.text);
   record->lowered.text = NULL;
   return status;

@@ -19,6 +19,32 @@ tt_status *tt_graph_create(const char *name, tt_graph **out_graph) {
   return NULL;
 }
 
+static const char *const *copy_texts(tt_arena *arena, const char *const *texts, int32_t count) {
+  const char **copies = tt_arena_alloc(arena, sizeof *copies * (size_t)(count + 1));
+  for (int32_t i = 0; copies && i < count; i++) {
+    copies[i] = tt_arena_copy(arena, texts[i], strlen(texts[i]) + 1);
+    copies = copies[i] ? copies : NULL;
+  }
+  return copies;
+}
+
+tt_status *tt_graph_set_options(tt_graph *graph, const char *const *names, const char *const *values, int32_t count) {
+  tt_pjrt_compile_options options = {.option_names = copy_texts(&graph->arena, names, count),
+                                     .option_values = copy_texts(&graph->arena, values, count),
+                                     .option_count = count};
+  if (!options.option_names || !options.option_values) {
+    return no_memory();
+  }
+  graph->options = options;
+  return NULL;
+}
+
+tt_status *tt_graph_check_options(const char *const *names, const char *const *values, int32_t count) {
+  tt_engine *engine;
+  TT_TRY(tt_engine_of(0, &engine));
+  return tt_options_check(&(tt_pjrt_compile_options){names, values, count, 0}, engine->device);
+}
+
 void tt_graph_free(tt_graph *graph) {
   if (!graph || atomic_load_explicit(&tt_the_runtime.forked, memory_order_relaxed)) {
     return;
@@ -28,6 +54,7 @@ void tt_graph_free(tt_graph *graph) {
     tt_program_free(program);
   }
   pthread_mutex_destroy(&graph->lock);
+  tt_arena_free(&graph->arena);
   free(graph->name);
   free(graph);
 }

@@ -165,10 +165,36 @@ void abort_graph() {
   t_stand_ins.clear();
 }
 
+// XLA options, as C has them; they live as long as the vectors.
+struct Options {
+  std::vector<const char *> names, values;
+  int32_t count;
+
+  Options(const std::vector<std::string> &of_names, const std::vector<std::string> &of_values)
+      : count(static_cast<int32_t>(of_names.size())) {
+    TORCH_CHECK_VALUE(of_names.size() == of_values.size(), "XLA options: ", of_names.size(), " names, ",
+                      of_values.size(), " values");
+    for (size_t i = 0; i < of_names.size(); i++) {
+      names.push_back(of_names[i].c_str());
+      values.push_back(of_values[i].c_str());
+    }
+  }
+};
+
 int64_t create_graph(std::string name) {
   tt_graph *graph = nullptr;
   check(tt_graph_create(name.c_str(), &graph));
   return static_cast<int64_t>(reinterpret_cast<intptr_t>(graph));
+}
+
+void set_graph_options(int64_t handle, std::vector<std::string> names, std::vector<std::string> values) {
+  const Options options(names, values);
+  check(tt_graph_set_options(graph_of(handle), options.names.data(), options.values.data(), options.count));
+}
+
+void check_options(std::vector<std::string> names, std::vector<std::string> values) {
+  const Options options(names, values);
+  check(tt_graph_check_options(options.names.data(), options.values.data(), options.count));
 }
 
 void free_graph(int64_t handle) { tt_graph_free(graph_of(handle)); }
@@ -184,6 +210,8 @@ TORCH_LIBRARY_FRAGMENT(torchtpu, library) {
   library.def("end_graph(Tensor[] results) -> ()", &end_graph);
   library.def("abort_graph() -> ()", &abort_graph);
   library.def("create_graph(str name) -> int", &create_graph);
+  library.def("set_graph_options(int graph, str[] options, str[] values) -> ()", &set_graph_options);
+  library.def("check_options(str[] options, str[] values) -> ()", &check_options);
   library.def("free_graph(int graph) -> ()", &free_graph);
 }
 

@@ -152,7 +152,7 @@ def trace(path):
         trace_stop(path)
 
 
-def compile_step(model, optimizer, loss_fn, *, accumulate=1, clip_norm=None):
+def compile_step(model, optimizer, loss_fn, *, accumulate=1, clip_norm=None, options=None):
     """Makes one program of a training step: forward, backward and the optimizer's update.
 
         step = torch.tpu.compile_step(model, optimizer, lambda model, x, y: F.cross_entropy(model(x), y))
@@ -168,8 +168,9 @@ def compile_step(model, optimizer, loss_fn, *, accumulate=1, clip_norm=None):
     Parameters, buffers and the optimizer's state keep their tensors and are updated in place. Gradients exist within
     the program alone; `.grad` is neither read nor written. Optimizers that have `capturable` are set to it. With
     `accumulate=n` the batch is cut along its first dimension into n parts whose gradients are averaged; `clip_norm` is
-    the max_norm of torch.nn.utils.clip_grad_norm_().
+    the max_norm of torch.nn.utils.clip_grad_norm_(). `options={"xla_...": value}` are XLA options that the step's
+    programs are compiled with, as those of torch.compile; the plugin refuses what it doesn't know.
     """
     from torch_tpu._compile_step import CompiledStep
 
-    return CompiledStep(model, optimizer, loss_fn, accumulate, clip_norm)
+    return CompiledStep(model, optimizer, loss_fn, accumulate, clip_norm, options)
