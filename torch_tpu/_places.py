@@ -27,12 +27,14 @@ def _find(frame):
     """The innermost frame outside of PyTorch and this package as "file:line", and whether a pass through a network is
     between it and the program.
     """
-    place, flags = None, 0
+    place, flags, backward = None, 0, ""
     while frame is not None:
         code = frame.f_code
         path = code.co_filename
         if place is None and not path.startswith(_INSIDE):
-            place = f"{path}:{frame.f_lineno}"
+            place = f"{path}:{frame.f_lineno}{backward}"
+        if place is None and code.co_name == _BACKWARD:
+            backward, flags = " (backward)", _IN_MODULE
         if path.startswith(_LOOPS):
             flags |= _IN_MODULE
         frame = frame.f_back
@@ -43,8 +45,7 @@ def _find_backward():
     """What _find says of the thread that waits in backward(), for a thread of autograd's own."""
     for frame in sys._current_frames().values():
         if frame.f_code.co_name == _BACKWARD:
-            place = _find(frame)[0]
-            return f"{place} (backward)" if place else None, _IN_MODULE
+            return _find(frame)
     return None, 0
 
 
