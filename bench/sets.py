@@ -237,15 +237,12 @@ def loops(context):
 
 
 # ---- new processes ----
-def run_start(context, variant, case, cache):
+def run_python(context, variant, arguments, **variables):
+    """What a process of the variant's Python prints."""
     python, environment, folder = context.settings.command(variant)
-    environment |= {"TORCH_TPU_CACHE": "1", "TORCH_TPU_CACHE_DIR": cache}
-    script = os.path.join(protocol.HERE, "start.py")
-    options = case.tiny if context.tiny else case.options
-    began = time.perf_counter()
     done = subprocess.run(
-        [*python, script, variant, str(context.settings.threads_of(variant)), case.program, json.dumps(options)],
-        env=environment,
+        [*python, *arguments],
+        env={**environment, **variables},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -253,7 +250,16 @@ def run_start(context, variant, case, cache):
     )
     if done.returncode != 0:
         raise protocol.WorkerFailed(f"{variant}: ended with {done.returncode}\n{done.stderr[-2000:]}")
-    return {"process": time.perf_counter() - began, **json.loads(done.stdout.splitlines()[-1])}
+    return done.stdout
+
+
+def run_start(context, variant, case, cache):
+    script = os.path.join(protocol.HERE, "start.py")
+    options = json.dumps(case.tiny if context.tiny else case.options)
+    arguments = [script, variant, str(context.settings.threads_of(variant)), case.program, options]
+    began = time.perf_counter()
+    printed = run_python(context, variant, arguments, TORCH_TPU_CACHE="1", TORCH_TPU_CACHE_DIR=cache)
+    return {"process": time.perf_counter() - began, **json.loads(printed.splitlines()[-1])}
 
 
 def start_case(context, case):
@@ -290,20 +296,10 @@ def import_time(context):
     variant = next((variant for variant in context.variants if variant.startswith("tpu")), None)
     if variant is None:
         return
-    python, environment, folder = context.settings.command(variant)
     seconds = {"0": [], "1": []}
     for _ in range(1 if context.tiny else 5):
         for autoload, times in seconds.items():
-            done = subprocess.run(
-                [*python, "-c", code],
-                env={**environment, "TORCH_TPU_AUTOLOAD": autoload},
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                timeout=context.settings.timeout,
-                check=True,
-            )
-            times.append(float(done.stdout))
+            times.append(float(run_python(context, variant, ["-c", code], TORCH_TPU_AUTOLOAD=autoload)))
     context.figures.add("start", "import torch", "without the device", "s", variant, [min(seconds["0"])])
     context.figures.add("start", "import torch", "added", "s", variant, [min(seconds["1"]) - min(seconds["0"])])
 

@@ -326,9 +326,11 @@ class Graph:
                     n for node in step for n in node.all_input_nodes if n not in inside and n not in self.constants
                 )
                 outputs = [n for n in step if n in results or last_use.get(n, -1) > i]
-                name = f"{self.kind} graph"
-                self.steps[i] = Part(step, list(inputs), outputs, self.constants, name, (), self.options)
+                self.steps[i] = self.part(step, list(inputs), outputs)
         self.whole = self.make_whole()
+
+    def part(self, nodes, inputs, outputs, dying=()):
+        return Part(nodes, inputs, outputs, self.constants, f"{self.kind} graph", dying, self.options)
 
     def make_whole(self):
         """The one part that the graph is, where it is one: called with the graph's own arguments and results."""
@@ -348,8 +350,7 @@ class Graph:
             self.blanks = None
         plain = all(isinstance(n.meta.get("val"), torch.Tensor) for n in (*self.placeholders, *results))
         dying = self.dying if plain else ()
-        name = f"{self.kind} graph"
-        return Part(part.nodes, self.placeholders, list(results), self.constants, name, dying, self.options)
+        return self.part(part.nodes, self.placeholders, list(results), dying)
 
     # ---- calling ----
     def __call__(self, args):

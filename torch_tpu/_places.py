@@ -24,8 +24,8 @@ def install():
 
 
 def _find(frame):
-    """The innermost frame outside of PyTorch and this package as "file:line", and whether a pass through a network is
-    between it and the program.
+    """The innermost frame outside of PyTorch and this package as "file:line", with " (backward)" where that called
+    backward(), and whether a pass through a network is between it and the program.
     """
     place, flags, backward = None, 0, ""
     while frame is not None:

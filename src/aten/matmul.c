@@ -172,12 +172,15 @@ static tt_hlo host_product(tt_rule *r, const char *x_name, const char *y_name) {
   return out;
 }
 
-static tt_hlo matrix_product(tt_rule *r, const char *x, const char *y) {
-  return is_for_host(r, tt_operand_of(r, x), tt_operand_of(r, y)) ? host_product(r, x, y)
-                                                                  : contract(r, tt_in(r, x), tt_in(r, y), 1, 0, false);
+// Of two matrices, or of two batches of them.
+static tt_hlo matrix_product(tt_rule *r, const char *x_name, const char *y_name) {
+  const tt_operand *x = tt_operand_of(r, x_name), *y = tt_operand_of(r, y_name);
+  if (is_for_host(r, x, y)) {
+    return host_product(r, x_name, y_name);
+  }
+  const int32_t d = x->ndim - 2;
+  return contract(r, tt_in(r, x_name), tt_in(r, y_name), d + 1, d, d > 0);
 }
-
-// ---- matrices ----
 
 static void build_mm(tt_rule *r) {
   const tt_operand *x = tt_operand_of(r, "self"), *y = tt_operand_of(r, "mat2");
@@ -288,11 +291,6 @@ static bool check_batches(tt_rule *r, const tt_operand *x, const tt_operand *y) 
   return true;
 }
 
-static tt_hlo batched_product(tt_rule *r, const char *x, const char *y) {
-  return is_for_host(r, tt_operand_of(r, x), tt_operand_of(r, y)) ? host_product(r, x, y)
-                                                                  : contract(r, tt_in(r, x), tt_in(r, y), 2, 1, true);
-}
-
 static void build_bmm(tt_rule *r) {
   const tt_operand *x = tt_operand_of(r, "self"), *y = tt_operand_of(r, "mat2");
   if (!check_batches(r, x, y)) {
@@ -303,7 +301,7 @@ static void build_bmm(tt_rule *r) {
     return;
   }
   if (dtype_ok(r, x->dtype, "bmm")) {
-    tt_ret(r, 0, tt_cast(batched_product(r, "self", "mat2"), result_dtype(r, x->dtype)));
+    tt_ret(r, 0, tt_cast(matrix_product(r, "self", "mat2"), result_dtype(r, x->dtype)));
   }
 }
 
@@ -318,7 +316,7 @@ static void build_baddbmm(tt_rule *r) {
     return;
   }
   if (dtype_ok(r, x->dtype, "baddbmm")) {
-    tt_hlo sum = scale_and_add(r, batched_product(r, "batch1", "batch2"));
+    tt_hlo sum = scale_and_add(r, matrix_product(r, "batch1", "batch2"));
     tt_ret(r, 0, tt_cast(sum, result_dtype(r, x->dtype)));
   }
 }

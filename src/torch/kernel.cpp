@@ -114,6 +114,12 @@ void sync_thread() {
   }
 }
 
+// Before each call.
+void sync() {
+  sync_default_dtype();
+  sync_thread();
+}
+
 bool is_written(const c10::Argument &argument) { return argument.alias_info() && argument.alias_info()->isWrite(); }
 
 int alias_of(const c10::FunctionSchema &schema, const c10::Argument &returned) {
@@ -256,8 +262,7 @@ struct Call {
       convert(i);
     }
     refuse_overlap();
-    sync_default_dtype();
-    sync_thread();
+    sync();
     tt_results results;
     check(tt_call(kernel.op_, args.data(), static_cast<int32_t>(args.size()), device, &results));
     if (C10_UNLIKELY(results.resize_arg >= 0)) {
@@ -555,8 +560,7 @@ bool Kernel::is_simple() const {
 void Kernel::call_boxed(Stack &stack) const { Call(*this, stack).run(); }
 
 at::Tensor Kernel::call_for_one(const tt_arg *args, int32_t count, int32_t device) const {
-  sync_default_dtype();
-  sync_thread();
+  sync();
   tt_results results;
   check(tt_call(op_, args, count, device, &results));
   at::Tensor out = results.count ? take_new(results, 0) : at::Tensor();

@@ -102,6 +102,13 @@ def train(model, run, batch, steps=2):
     return [torch.stack(losses), *model.parameters()]
 
 
+def train_whole(model, batch, steps=2):
+    """As train(), a step as one program."""
+    step = torch.tpu.compile_step(model, optimizer_of(model), loss_of)
+    losses = torch.stack([step(*batch).detach() for _ in range(steps)])
+    return [losses, *model.parameters()]
+
+
 def assert_near(actual, expected, dtype):
     for a, e in zip(actual, expected, strict=True):
         assert a.dtype == e.dtype and a.shape == e.shape
@@ -129,9 +136,7 @@ def test_training(name):
     moved = on_tpu(batch)
     expected = train(model, loss_of, batch)
     assert_near(train(device, torch.compile(loss_of, backend="tpu", fullgraph=True), moved), expected, torch.float32)
-    step = torch.tpu.compile_step(whole, optimizer_of(whole), loss_of)
-    losses = torch.stack([step(*moved).detach() for _ in range(2)])
-    assert_near([losses, *whole.parameters()], expected, torch.float32)
+    assert_near(train_whole(whole, moved), expected, torch.float32)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -140,6 +145,4 @@ def test_training_in_bfloat16(name):
     eager, whole = (copy.deepcopy(model).to("tpu") for _ in range(2))
     moved = on_tpu(batch)
     expected = train(eager, loss_of, moved)
-    step = torch.tpu.compile_step(whole, optimizer_of(whole), loss_of)
-    losses = torch.stack([step(*moved).detach() for _ in range(2)])
-    assert_near([losses, *whole.parameters()], expected, torch.bfloat16)
+    assert_near(train_whole(whole, moved), expected, torch.bfloat16)
